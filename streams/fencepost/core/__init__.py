@@ -1,0 +1,1 @@
+"""The pure core: state, event and time in; state and commands out."""

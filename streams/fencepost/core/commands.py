@@ -1,0 +1,82 @@
+"""What the shell must do after a step. Records go into one transaction; acts follow once it was read back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fencepost.core.task import Run, Work
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """One event for the runs topic. `fields` holds JSON values only (times already RFC 3339).
+
+    kind: defined, deleted, triggered (only when it waits), started, succeeded, failed, timed_out, cancelled,
+    interrupted, retrying, skipped, missed, paused, resumed, adopted, given_up.
+    """
+
+    kind: str
+    epoch: int | None
+    at_ms: int
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PutWork:
+    """Work that waits gets a record of its own."""
+
+    work: Work
+
+
+@dataclass(frozen=True, slots=True)
+class DropWork:
+    """That record is no longer needed: tombstone."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class PutCheckpoint:
+    data: Any
+
+
+@dataclass(frozen=True, slots=True)
+class DropCheckpoint:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """The task was deleted and nothing of it runs: what waits is dropped; the epoch stays in the state."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """The work ends as a dead letter: attempts or losses used up."""
+
+    work: Work
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Act: start the run, once its RUNNING record was read back."""
+
+    run: Run
+    work: Work
+    checkpoint: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Act: ask the run to stop, kill it after `grace_s`."""
+
+    epoch: int
+    reason: str
+    grace_s: float
+
+
+Record = History | PutWork | DropWork | PutCheckpoint | DropCheckpoint | Forget | GiveUp
+Act = Launch | Stop
+Command = Record | Act

@@ -1,0 +1,115 @@
+"""What can happen to a task. The machine takes one of these, never anything else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fencepost.core.task import Cause, Definition, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """A request to run the task, as read from the triggers topic and checked at the edge."""
+
+    task: str
+    id: str | None = None  # deduplication
+    payload: Any = None
+    run_at_ms: int | None = None  # from `run_at` or arrival + `delay`
+    priority: int | None = None
+    headers: dict[str, str] | None = None
+    offset: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Defined:
+    """A definition was made or changed (from the tasks topic, or from code)."""
+
+    definition: Definition
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """The definition was taken away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Triggered:
+    trigger: Trigger
+
+
+@dataclass(frozen=True, slots=True)
+class Woken:
+    """A time that the task waits for (`wake_at_ms`) has come: a slot, delayed work, a retry, the end of a settle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A runner is free for the task and the lane decides to start it. Legal only if `startable(task, now)`."""
+
+    lane: str
+    nonce: str
+    lease_ttl_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A run ended by itself, or after it was asked to stop. Outcome as the runner saw it.
+
+    A run that was asked to stop (`run.stopping`) is recorded as such whatever `outcome` says.
+    """
+
+    epoch: int
+    outcome: Outcome  # SUCCEEDED, FAILED or TIMED_OUT
+    result: Any = None
+    error: str | None = None
+    spread: float = 0.0  # in [-1, 1]: drawn by the shell for the jitter of the retry
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """A run was stopped from outside and is certainly gone. `spread` as in Ended."""
+
+    epoch: int
+    cause: Cause
+    spread: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """The own guard still holds the run; it goes on under a new nonce of the same lane."""
+
+    epoch: int
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointed:
+    epoch: int
+    data: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """An operator cancels: the run that is on, and what waits unless `waiting` is False."""
+
+    offset: int = -1
+    reason: str | None = None
+    waiting: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    offset: int = -1
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    offset: int = -1
+
+
+Event = (
+    Defined | Deleted | Triggered | Woken | Started | Ended | Interrupted | Adopted | Checkpointed
+    | Cancelled | Paused | Resumed
+)  # fmt: skip

@@ -1,0 +1,209 @@
+"""What is known of one task: its definition, its state, its current run and what waits for it.
+
+Every record here is frozen and slotted. Times are milliseconds since the epoch (UTC) and end in ``_ms``;
+durations are seconds and end in ``_s``. JSON shapes live beside the schemas, in :mod:`fencepost.wire`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from fencepost.core.schedule import Schedule
+
+
+class Status(StrEnum):
+    """Where a task stands. One run at a time, so the task has the status of its run."""
+
+    IDLE = "idle"
+    RUNNING = "running"
+    BACKOFF = "backoff"  # the last attempt failed or was interrupted; `retry_at_ms` says when the next is due
+
+
+class Outcome(StrEnum):
+    """How a run ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+
+
+class Cause(StrEnum):
+    """Why a run was interrupted."""
+
+    HANDOVER = "handover"  # the partition moved and the handover limit passed
+    STOPPED = "stopped"  # the worker was told to stop
+    LOST = "lost"  # the owner died or was cut off; its lease was waited out
+    FENCED = "fenced"  # the own lease ended: the guard stopped the run
+    NEIGHBOUR = "neighbour"  # its process had to be killed because of another run
+
+
+class Overlap(StrEnum):
+    """What happens to a trigger or slot that arrives while a run of the same task is on."""
+
+    SKIP = "skip"
+    BUFFER_ONE = "buffer_one"
+    BUFFER_ALL = "buffer_all"
+    CANCEL = "cancel"
+    TERMINATE = "terminate"
+
+
+class OnInterruption(StrEnum):
+    """What happens to the request of a run that was interrupted."""
+
+    RETRY = "retry"
+    RESUME = "resume"
+    SKIP = "skip"
+
+
+class OnHandover(StrEnum):
+    """Whether a run may finish while its partition is given away."""
+
+    FINISH = "finish"
+    STOP = "stop"
+
+
+class Isolation(StrEnum):
+    """Whether a run shares a runner process with others."""
+
+    SHARED = "shared"
+    OWN = "own"
+
+
+@dataclass(frozen=True, slots=True)
+class PythonHandler:
+    """A function of the worker's app, by the name it was registered under."""
+
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommandHandler:
+    """A command, never through a shell; `argv[0]` must be on the worker's allow-list."""
+
+    argv: tuple[str, ...]
+    env: tuple[tuple[str, str], ...] = ()
+    cwd: str | None = None
+
+
+Handler = PythonHandler | CommandHandler
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Attempts of one trigger or slot, the first included; the delay before attempt n+1 grows by `factor`.
+
+    delay = min(max_delay_s, delay_s * factor ** (n - 1)), exponent clamped first; then spread by +-jitter (a share of it).
+    """
+
+    attempts: int = 1
+    delay_s: float = 1.0
+    factor: float = 2.0
+    max_delay_s: float = 3600.0
+    jitter: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What can be run. `task` is an ID, or a pattern such as ``invoice/*`` when it was declared in code."""
+
+    task: str
+    handler: Handler
+    schedule: Schedule | None = None
+    retry: Retry = Retry()
+    timeout_s: float | None = None
+    overlap: Overlap = Overlap.BUFFER_ALL  # the default depends on the schedule: see Definition.of
+    buffer_limit: int = 100
+    on_interruption: OnInterruption = OnInterruption.RETRY
+    on_handover: OnHandover = OnHandover.FINISH
+    isolation: Isolation = Isolation.SHARED
+    lease_ttl_s: float | None = None  # None: the worker's
+    grace_s: float = 5.0  # between asking a run to stop and killing it
+    settle_s: float = 0.0  # between the death of one epoch and the start of the next
+    max_losses: int = 3
+    catch_up_s: float = 3600.0  # the newest missed slot runs if it is not older
+    priority: int = 5  # 0 first, 9 last
+    payload: Any = None  # for slots, and for triggers without one
+    strict_stop: bool = False
+    paused: bool = False  # defined as paused
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One request on its way to a run: a trigger or a slot. `seq` counts within the task and gives the order."""
+
+    seq: int
+    trigger_id: str | None = None  # None: a slot
+    slot_ms: int | None = None  # nominal fire time; None: a trigger
+    due_ms: int = 0  # not before; 0: at once
+    arrived_ms: int = 0
+    payload: Any = None
+    headers: dict[str, str] | None = None
+    priority: int = 5
+    offset: int = -1  # of the trigger on its partition; -1: none
+    attempt: int = 0  # attempts started that count
+    losses: int = 0  # runs of it that were lost with their worker
+    resumed: bool = False  # whether the next run resumes from the checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The execution that is on. `nonce` is the acquisition it is held under."""
+
+    epoch: int
+    attempt: int
+    lane: str
+    nonce: str
+    lease_ttl_s: float
+    started_ms: int
+    stopping: str | None = None  # "cancelled", "timed_out": it was asked to stop for this reason
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """How the last run ended, for people who look."""
+
+    epoch: int
+    outcome: Outcome
+    cause: Cause | None
+    ended_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskState:
+    """What the compacted state topic holds of a task under its ID; at most 4 KiB as JSON."""
+
+    task: str
+    epoch: int = 0  # the last one given out; only grows
+    status: Status = Status.IDLE
+    run: Run | None = None
+    work: Work | None = None  # what runs, or waits for its next attempt
+    retry_at_ms: int | None = None
+    not_before_ms: int = 0  # settle: the next run starts no sooner
+    next_slot_ms: int | None = None
+    schedule_fingerprint: str | None = None
+    paused: bool = False
+    pause_reason: str | None = None
+    deleted: bool = False  # deleted while a run was on
+    last: LastRun | None = None
+    trigger_offset: int = -1  # last trigger taken from its partition
+    control_offset: int = -1  # last control record taken
+    recent_ids: tuple[tuple[str, int], ...] = ()  # (hash of the trigger ID, taken at ms); the last 100 within 24 h
+    next_seq: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Everything the machine needs of a task: definition (None: unknown or deleted), state, waiting work in order.
+
+    `checkpoint` is what the current or last interrupted run saved.
+    """
+
+    state: TaskState
+    definition: Definition | None = None
+    waiting: tuple[Work, ...] = ()
+    checkpoint: Any = None

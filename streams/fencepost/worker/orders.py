@@ -1,0 +1,119 @@
+"""What a lane and its runners say to each other. Plain values: no Kafka, no process here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fencepost.core.task import Cause, Handler, Isolation, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class RunOrder:
+    """A run to start. It was read back from the log as RUNNING under `nonce`."""
+
+    task: str
+    epoch: int
+    attempt: int
+    partition: int
+    nonce: str
+    lease_ttl_s: float
+    handler: Handler
+    payload: Any
+    headers: dict[str, str] | None
+    scheduled_for_ms: int | None
+    idempotency_key: str
+    checkpoint: Any
+    timeout_s: float | None
+    grace_s: float
+    isolation: Isolation
+    strict_stop: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """The run is over and nothing of it lives any more (its process group too, if it had one of its own).
+
+    `cause` is set when it was stopped from outside (fence, handover, shutdown, neighbour): then `outcome` is INTERRUPTED.
+    A run killed by its own time limit has outcome TIMED_OUT; one stopped by `stop(..., reason="cancelled")` has CANCELLED.
+    """
+
+    task: str
+    epoch: int
+    outcome: Outcome
+    cause: Cause | None = None
+    result: Any = None
+    error: str | None = None
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunCheckpoint:
+    task: str
+    epoch: int
+    data: Any
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutput:
+    """Lines that a run printed."""
+
+    task: str
+    epoch: int
+    stream: str  # "out", "err", "log"
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The guard would not start it: (task, epoch) already had, or no time left on the lease. Nothing of it ran.
+
+    `repeated` tells the two apart.
+    """
+
+    task: str
+    epoch: int
+    repeated: bool
+
+
+RunReport = RunEnded | RunCheckpoint | RunOutput | Refused
+
+
+class Runners(Protocol):
+    """The guard and its runners, as a lane sees them. Called from the lane's thread only; no call blocks for long."""
+
+    capacity: int  # how many runs may be on at once
+
+    def lease(self, partition: int, nonce: str, began_boot_s: float) -> None:
+        """A renewal that was *proven* (read back): it began to be sent at `began_boot_s` (CLOCK_BOOTTIME).
+
+        Every run held under (partition, nonce) may live until began + its lease_ttl_s - margin.
+        """
+
+    def launch(self, orders: Sequence[RunOrder]) -> None:
+        """Start these. Each gets exactly one RunEnded or Refused later."""
+
+    def stop(self, task: str, epoch: int, reason: str, cause: Cause | None, grace_s: float) -> None:
+        """Ask, then kill after `grace_s`. reason: "cancelled", "timed_out" or "interrupted" (then with a cause)."""
+
+    def rebind(self, partition: int, old_nonce: str, new_nonce: str) -> None:
+        """Runs held under the old nonce go on under the new one (same process, partition acquired again)."""
+
+    def holds(self, task: str, epoch: int) -> bool:
+        """Whether this run is on here (or not certainly gone yet)."""
+
+    def beat(self) -> None:
+        """The lane's loop is alive. The guard ends the worker if no beat comes for one lease."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """Block until something can be taken, at most so long. True: take() has something."""
+
+    def take(self) -> list[RunReport]:
+        """What happened since the last call, in order; never blocks."""
+
+    def in_flight(self) -> int:
+        """Runs launched and not yet reported ended."""
+
+    def close(self, grace_s: float) -> None:
+        """Stop all runs (interrupted: stopped), then guard and runners; returns when every process is gone."""
