@@ -1,0 +1,105 @@
+# Everything a fresh machine needs is installed by the targets themselves: `make test` and `make demo` are the two commands.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3)
+VENV := .venv
+PY := $(VENV)/bin/python
+PYTEST := $(PY) -m pytest
+ARGS ?=
+
+banner = @printf '\n=== %s ===\n' '$(1)'
+
+.PHONY: help
+help: ## Show the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## ?(.*)/  \1|\2/' | column -t -s '|'
+
+# --- the environment -------------------------------------------------------------------------------------------------
+
+.PHONY: venv
+venv: $(VENV)/.installed ## The Python environment, from the lock with hashes
+
+$(VENV)/.installed: config/requirements-dev.txt pyproject.toml
+	@PYTHON='$(PYTHON)' .ci/prepare-machine python
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --require-hashes -r config/requirements-dev.txt
+	$(PY) .ci/link_source.py
+	@touch $@
+
+.PHONY: jars
+jars: venv ## Java, Maven and the embedded Kafka's jars
+	@.ci/prepare-machine java
+	@$(PY) -m fencepost.broker.jars
+
+.PHONY: lock
+lock: ## Compile the locked requirements again (ARGS=--upgrade for newer versions)
+	@.ci/compile-lock $(ARGS)
+
+# --- tests -----------------------------------------------------------------------------------------------------------
+
+.PHONY: test
+test: test-fast test-kafka test-containers test-faults test-acceptance ## All tests, the fast ones first
+
+.PHONY: test-fast
+test-fast: venv ## Tests that need no broker
+	$(call banner,fast tests: no broker)
+	$(PYTEST) -n auto -m 'not kafka and not faults and not containers and not acceptance' $(ARGS)
+
+.PHONY: test-kafka
+test-kafka: jars ## Tests on the embedded broker (a real Apache Kafka)
+	$(call banner,Kafka tests: on the embedded Apache Kafka)
+	$(PYTEST) -n 0 -m kafka $(ARGS)
+
+.PHONY: test-containers
+test-containers: jars ## Tests on Kafka in a container, through testcontainers
+	$(call banner,container tests: on Apache Kafka in a container)
+	$(PYTEST) -n 0 -m containers $(ARGS)
+
+.PHONY: test-faults
+test-faults: jars ## Tests that break brokers, workers and the network
+	$(call banner,fault tests: brokers and workers are killed$(comma) frozen$(comma) cut off)
+	$(PYTEST) -n 0 -m faults $(ARGS)
+
+.PHONY: test-acceptance
+test-acceptance: jars wheel ## Tests of the installed wheel
+	$(call banner,acceptance tests: the installed wheel)
+	$(PYTEST) -n 0 -m acceptance $(ARGS)
+
+comma := ,
+
+.PHONY: lint
+lint: venv ## ruff and mypy
+	$(call banner,lint)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+.PHONY: format
+format: venv ## Format the code
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+# --- to use it -------------------------------------------------------------------------------------------------------
+
+.PHONY: wheel
+wheel: venv ## Build the wheel into dist/
+	@rm -rf dist
+	$(PY) -m build --wheel --no-isolation --outdir dist .
+
+.PHONY: demo
+demo: jars ## Broker, workers, faults and the proof (ARGS=--keep leaves the cluster up)
+	@$(PY) -m fencepost.demo $(ARGS)
+
+.PHONY: bench
+bench: jars ## Measure speed, side by side with others, and save JSON
+	@$(PY) -m tests.bench $(ARGS)
+
+.PHONY: campaign
+campaign: jars ## The long, seeded fault campaign
+	@$(PY) -m tests.faults.campaign $(ARGS)
+
+.PHONY: clean
+clean: ## Remove what the targets made in this folder
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .ci-out
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,68 @@
+"""Fixtures all tests share: the broker, and a namespace of its own for each test.
+
+`kafka` is a real Apache Kafka, started once per pytest session (per xdist worker), in a folder and on ports of its own,
+and gone when the session ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import hypothesis
+import pytest
+
+if TYPE_CHECKING:
+    from fencepost.broker import Cluster
+
+# A time limit per example would make a slow machine fail; CI replays the same examples each time.
+hypothesis.settings.register_profile("local", deadline=None, print_blob=True)
+hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+TESTS = Path(__file__).parent
+MARKER_OF_FOLDER = {
+    "kafka": "kafka",
+    "scenarios": "kafka",
+    "faults": "faults",
+    "containers": "containers",
+    "acceptance": "acceptance",
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks tests by their folder, before `-m` selects."""
+    for item in items:
+        try:
+            folder = item.path.relative_to(TESTS).parts[0]
+        except ValueError:
+            continue
+        if folder in MARKER_OF_FOLDER:
+            item.add_marker(MARKER_OF_FOLDER[folder])
+
+
+def note_broker(text: str) -> None:
+    """Adds a line to the list of brokers that `.ci/run` prints in its summary."""
+    if path := os.environ.get("FENCEPOST_TEST_BROKERS"):
+        with open(path, "a", encoding="utf-8") as out:
+            out.write(text + "\n")
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A running one-node Kafka. Tests share it: leave it as you found it, and use `namespace` for your topics."""
+    from fencepost.broker import Cluster
+
+    with Cluster(tmp_path_factory.mktemp("kafka")) as cluster:
+        note_broker(f"embedded Apache Kafka {cluster.version}, one node")
+        yield cluster
+
+
+@pytest.fixture
+def namespace() -> str:
+    """A namespace no other test uses."""
+    return f"t{uuid.uuid4().hex[:10]}"
