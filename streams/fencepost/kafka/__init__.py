@@ -1,0 +1,1 @@
+"""All that talks to Kafka; no other package imports the client library."""
