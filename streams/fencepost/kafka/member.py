@@ -1,0 +1,163 @@
+"""The member of the consumer group: it decides which partitions a lane owns, and never fetches a record.
+
+It subscribes to the triggers topic alone (one group over two topics does not give them the same owner) and is paused
+on everything. Its callbacks run inside `poll`; all calls come from the lane's thread.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from fencepost.core.lease import OffsetStamp
+from fencepost.kafka.config import client_config
+from fencepost.kafka.errors import Die, RetryLater, classify, error_of, problem_of
+from fencepost.settings import Settings
+from fencepost.wire.owners import decode_stamp
+
+_MAGIC = b"CGMDv2:"
+
+Partitions = list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMetadata:
+    """What goes with offsets into a transaction. `generation` is the member epoch under KIP-848."""
+
+    raw: object
+    generation: int
+    member_id: str
+
+    @property
+    def joined(self) -> bool:
+        """Metadata of a member that never joined or was thrown out is accepted by the broker unchecked; never send it."""
+        return self.generation >= 1 and self.member_id != ""
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    offset: int  # -1: none
+    stamp: OffsetStamp | None
+
+
+class Member:
+    """One membership of the namespace's group."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        topic: str,
+        protocol: str,
+        ordinal: int,
+        instance_id: str | None,
+        on_assigned: Callable[[Partitions], None],
+        on_revoked: Callable[[Partitions], None],
+        on_lost: Callable[[Partitions], None],
+    ) -> None:
+        self._topic = topic
+        self._on = (on_assigned, on_revoked, on_lost)
+        self.rebalances = 0
+        self._consumer = Consumer(_config(settings, protocol, ordinal, instance_id))
+        self._consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+        self._failure: BaseException | None = None
+
+    def poll(self, timeout_s: float = 0.0) -> None:
+        """Serve membership: callbacks run in here. Raises Die where the client cannot go on, or what a callback raised."""
+        message = self._consumer.poll(timeout_s)
+        self._raise_failure()
+        if message is None:
+            return
+        error = message.error()
+        if error is not None and classify(error) is Die:
+            raise Die(f"the group member: {error.str()}")
+
+    def metadata(self) -> GroupMetadata:
+        """Read afresh: metadata taken before a rebalance is refused afterwards."""
+        raw = self._consumer.consumer_group_metadata()
+        return _parse(raw)
+
+    def committed(self, partitions: Collection[int], timeout_s: float) -> dict[int, CommittedOffset]:
+        """Stable answers only: under read_committed the broker withholds an offset with a transaction pending on it.
+
+        Partitions without a stable answer yet are missing from the result. Raises RetryLater when nothing came at all.
+        """
+        asked = [TopicPartition(self._topic, partition) for partition in partitions]
+        try:
+            answers = self._consumer.committed(asked, timeout=timeout_s)
+        except KafkaException as exception:
+            if classify(error_of(exception)) is RetryLater:
+                return {}
+            raise problem_of(exception, "asking for committed offsets") from exception
+        return {
+            answer.partition: CommittedOffset(max(answer.offset, -1), decode_stamp(answer.metadata))
+            for answer in answers
+            if answer.error is None
+        }
+
+    def close(self) -> None:
+        """Leave the group (a static member stays in it until its session ends). on_revoked runs in here."""
+        self._consumer.close()
+        self._raise_failure()
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.rebalances += 1
+        consumer.incremental_assign(partitions)
+        consumer.pause(partitions)
+        self._run(self._on[0], partitions)
+
+    def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.rebalances += 1
+        self._run(self._on[1], partitions)
+        consumer.incremental_unassign(partitions)
+
+    def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.rebalances += 1
+        self._run(self._on[2], partitions)
+        consumer.incremental_unassign(partitions)
+
+    def _run(self, callback: Callable[[Partitions], None], partitions: list[TopicPartition]) -> None:
+        # An exception must not unwind through the client library's C frames half way through a rebalance.
+        try:
+            callback(sorted(item.partition for item in partitions))
+        except Exception as failure:
+            self._failure = failure
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+
+def _config(settings: Settings, protocol: str, ordinal: int, instance_id: str | None) -> dict[str, object]:
+    session_ms = int(settings.session_timeout_s * 1000)
+    config: dict[str, object] = {
+        "group.id": settings.group,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "isolation.level": "read_committed",
+        # The guard ends a worker whose loop does not beat; this only has to lie above the longest handover.
+        "max.poll.interval.ms": int(settings.handover_limit_s * 1000) + 300_000,
+    }
+    if instance_id is not None:
+        config["group.instance.id"] = instance_id
+    if protocol == "consumer":
+        config["group.protocol"] = "consumer"
+    else:
+        config["partition.assignment.strategy"] = "cooperative-sticky"
+        config["session.timeout.ms"] = session_ms
+        config["heartbeat.interval.ms"] = int(settings.heartbeat_s * 1000)
+    return client_config(settings, "member", ordinal, **config)
+
+
+def _parse(raw: object) -> GroupMetadata:
+    """The client library's own serialisation: magic, generation, group, member, instance, separated by NUL."""
+    if not isinstance(raw, bytes) or not raw.startswith(_MAGIC):
+        raise Die(f"the client library's group metadata has a form this version does not know: {raw!r:.60}")
+    (generation,) = struct.unpack_from("<i", raw, len(_MAGIC))
+    fields = raw[len(_MAGIC) + 4 :].split(b"\0")
+    return GroupMetadata(raw, generation, fields[1].decode() if len(fields) > 1 else "")
