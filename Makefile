@@ -30,7 +30,7 @@ $(VENV)/.installed: config/requirements-dev.txt pyproject.toml
 .PHONY: jars
 jars: venv ## Java, Maven and the embedded Kafka's jars
 	@.ci/prepare-machine java
-	@$(PY) -m fencepost.broker.jars
+	@$(PY) -m fencepost.broker
 
 .PHONY: lock
 lock: ## Compile the locked requirements again (ARGS=--upgrade for newer versions)
