@@ -1,0 +1,24 @@
+"""Schedules: when a task's slots are.
+
+A `Schedule` is one of three frozen records, `Cron`, `Every` and `Once`, with the same methods:
+
+- `next_after(after_ms)`: the first slot strictly after, or None when none is left;
+- `latest_at_or_before(at_ms, not_before_ms)`: the newest slot in (not_before_ms, at_ms], or None;
+- `count(after_ms, until_ms, limit)`: how many slots lie in (after_ms, until_ms], at most `limit`;
+- `fingerprint`: a text that is the same for schedules with the same slots by the same rule, to notice a changed one;
+- `to_json()` and `from_json()`: plain dicts, as they stand in records and files.
+
+Slots lie within the years 1970 to 9999. The work of each call does not grow with the number of slots in between.
+A schedule that cannot be accepted, or that would never have a slot, raises `ScheduleError` when it is made.
+"""
+
+from __future__ import annotations
+
+from fencepost.core.schedule.cron import Cron
+from fencepost.core.schedule.errors import ScheduleError
+from fencepost.core.schedule.every import Every
+from fencepost.core.schedule.form import Schedule, schedule_from_json
+from fencepost.core.schedule.once import Once
+from fencepost.core.schedule.upcoming import upcoming
+
+__all__ = ["Cron", "Every", "Once", "Schedule", "ScheduleError", "schedule_from_json", "upcoming"]

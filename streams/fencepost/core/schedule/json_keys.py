@@ -1,0 +1,18 @@
+"""Which keys a schedule's object may have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fencepost.core.schedule.errors import ScheduleError
+
+
+def require_only(body: Mapping[str, Any], *, required: str, optional: str | None = None) -> None:
+    """Raises ScheduleError for a missing key and for one that is not known."""
+    allowed = (required,) if optional is None else (required, optional)
+    for key in body:
+        if key not in allowed:
+            raise ScheduleError("schedule", f"unknown key {str(key)[:40]!r}; allowed here: {', '.join(allowed)}")
+    if required not in body:
+        raise ScheduleError(required, f"is missing; allowed here: {', '.join(allowed)}")
