@@ -13,7 +13,8 @@ class History:
     """One event for the runs topic. `fields` holds JSON values only (times already RFC 3339).
 
     kind: defined, deleted, triggered (only when it waits), started, succeeded, failed, timed_out, cancelled,
-    interrupted, retrying, skipped, missed, paused, resumed, adopted, given_up.
+    interrupted, skipped, missed, paused, resumed, adopted. The end of a run says what follows: `retry_at` where the
+    same work is tried again, `given_up` (with the reason) where it becomes a dead letter.
     """
 
     kind: str

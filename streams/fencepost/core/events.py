@@ -19,13 +19,20 @@ class Trigger:
     priority: int | None = None
     headers: dict[str, str] | None = None
     offset: int = -1
+    arrived_ms: int = 0  # 0: now
+    size: int = 0  # bytes of payload and headers as JSON, at most
 
 
 @dataclass(frozen=True, slots=True)
 class Defined:
-    """A definition was made or changed (from the tasks topic, or from code)."""
+    """A definition was made or changed (from the tasks topic, or from code).
+
+    `restored`: it was found while the partition was taken over, so it is news to this lane only. Then nothing goes into
+    the history, and a schedule that changed meanwhile is armed from the last slot instead of from now.
+    """
 
     definition: Definition
+    restored: bool = False
 
 
 @dataclass(frozen=True, slots=True)

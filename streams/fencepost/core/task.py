@@ -96,7 +96,7 @@ Handler = PythonHandler | CommandHandler
 class Retry:
     """Attempts of one trigger or slot, the first included; the delay before attempt n+1 grows by `factor`.
 
-    delay = min(max_delay_s, delay_s * factor ** (n - 1)), exponent clamped first; then spread by +-jitter (a share of it).
+    delay = min(max_delay_s, delay_s * factor ** (n - 1)), exponent clamped first; then up or down by a share, `jitter`.
     """
 
     attempts: int = 1
@@ -104,6 +104,11 @@ class Retry:
     factor: float = 2.0
     max_delay_s: float = 3600.0
     jitter: float = 0.1
+
+
+def default_overlap(schedule: Schedule | None) -> Overlap:
+    """With a schedule one request waits (a second would come too late to be of use), without one they all do."""
+    return Overlap.BUFFER_ALL if schedule is None else Overlap.BUFFER_ONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +120,7 @@ class Definition:
     schedule: Schedule | None = None
     retry: Retry = Retry()
     timeout_s: float | None = None
-    overlap: Overlap = Overlap.BUFFER_ALL  # the default depends on the schedule: see Definition.of
+    overlap: Overlap = Overlap.BUFFER_ALL  # what is taken where nothing is said: see default_overlap
     buffer_limit: int = 100
     on_interruption: OnInterruption = OnInterruption.RETRY
     on_handover: OnHandover = OnHandover.FINISH
@@ -137,7 +142,7 @@ class Work:
     """One request on its way to a run: a trigger or a slot. `seq` counts within the task and gives the order."""
 
     seq: int
-    trigger_id: str | None = None  # None: a slot
+    trigger_id: str | None = None  # None: a slot, or a trigger without one
     slot_ms: int | None = None  # nominal fire time; None: a trigger
     due_ms: int = 0  # not before; 0: at once
     arrived_ms: int = 0
@@ -148,6 +153,7 @@ class Work:
     attempt: int = 0  # attempts started that count
     losses: int = 0  # runs of it that were lost with their worker
     resumed: bool = False  # whether the next run resumes from the checkpoint
+    own_record: bool = False  # too large for the state record: its own record stays until the work ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +167,7 @@ class Run:
     lease_ttl_s: float
     started_ms: int
     stopping: str | None = None  # "cancelled", "timed_out": it was asked to stop for this reason
+    stop_cause: str | None = None  # who asked: "overlap", "deleted", or an operator's words
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +192,12 @@ class TaskState:
     retry_at_ms: int | None = None
     not_before_ms: int = 0  # settle: the next run starts no sooner
     next_slot_ms: int | None = None
+    last_slot_ms: int = -1  # the newest slot that was decided on (run, skipped, missed): none up to it comes again
     schedule_fingerprint: str | None = None
     paused: bool = False
     pause_reason: str | None = None
-    deleted: bool = False  # deleted while a run was on
+    defined_paused: bool = False  # what the definition said of it last, so that a restart does not undo `resume`
+    deleted: bool = False  # deleted, and not defined since; a run that was on may still be ending
     last: LastRun | None = None
     trigger_offset: int = -1  # last trigger taken from its partition
     control_offset: int = -1  # last control record taken
@@ -198,8 +207,10 @@ class TaskState:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Everything the machine needs of a task: definition (None: unknown or deleted), state, waiting work in order.
+    """Everything the machine needs of a task: definition (None: unknown or deleted), state, work that waits.
 
+    `waiting` may start as soon as nothing else of the task runs, in the order it will (priority, then seq); `delayed`
+    waits for its time, earliest first, and counts for the overlap policy only from then on.
     `checkpoint` is what the current or last interrupted run saved.
     """
 
@@ -207,3 +218,4 @@ class Task:
     definition: Definition | None = None
     waiting: tuple[Work, ...] = ()
     checkpoint: Any = None
+    delayed: tuple[Work, ...] = ()

@@ -1,0 +1,133 @@
+"""JSON bytes to values and back: the only importer of orjson.
+
+`loads` takes what anybody may have produced, so it refuses what parses but cannot be kept as it was:
+
+- orjson itself refuses NaN and Infinity, numbers beyond a double (``1e309``, integers of 400 digits), lone surrogates,
+  bytes that are not UTF-8 and nesting beyond 1,024;
+- integers outside 64 bits would silently become floats: refused;
+- an object that names a key twice would keep the last: refused, anywhere in the value;
+- nesting beyond :data:`MAX_DEPTH` could be read but not written again (orjson writes 254 levels): refused.
+
+Each of these checks is a scan at memory speed that is exact only in one direction ("surely fine"); what it suspects
+goes through Python's own parser with hooks, which decides.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import orjson
+
+MAX_DEPTH: Final = 128
+_WRITABLE_DEPTH: Final = 254  # what orjson.dumps takes
+_INT_MIN: Final = -(2**63)
+_INT_MAX: Final = 2**64 - 1
+# Every digit becomes "0", so that a run of 19 of them (the shortest that may not fit) is found by one substring search.
+_DIGITS: Final = bytes(0x30 if 0x30 <= byte <= 0x39 else byte for byte in range(256))
+_LONG_NUMBER: Final = b"0" * 19
+
+
+class BadRecord(ValueError):
+    """A record that cannot be taken. `reason` is for people; `field` names the part, as in ``retry.attempts``."""
+
+    def __init__(self, reason: str, field: str | None = None) -> None:
+        super().__init__(f"{field}: {reason}" if field else reason)
+        self.reason = reason
+        self.field = field
+
+
+class NotEncodable(ValueError):
+    """A value that JSON has no form for (a set, a non-string key, text with a lone surrogate, a cycle, ...)."""
+
+
+def dumps(value: Any) -> bytes:
+    """The JSON form, UTF-8, without blanks. Raises NotEncodable."""
+    try:
+        return orjson.dumps(value)
+    except TypeError as error:  # JSONEncodeError is a TypeError
+        raise NotEncodable(f"not JSON: {error}") from error
+
+
+def loads(value: bytes) -> Any:
+    """The value of a JSON text. Raises BadRecord with the reason, for everything that is not exactly representable."""
+    try:
+        parsed = orjson.loads(value)
+    except orjson.JSONDecodeError as error:
+        raise BadRecord(f"not JSON: {_plain(error)}") from error
+    if _LONG_NUMBER in value.translate(_DIGITS) or value.count(b":") != _keys(value, parsed):
+        _check_exactly(value)
+    return parsed
+
+
+def loads_own(value: bytes) -> Any:
+    """Like `loads` for records that only Fencepost's own `dumps` writes: no second look. Raises BadRecord."""
+    try:
+        return orjson.loads(value)
+    except orjson.JSONDecodeError as error:
+        raise BadRecord(f"not JSON: {_plain(error)}") from error
+
+
+def _keys(value: bytes, parsed: Any) -> int:
+    """How many keys the objects of a parsed value have; raises BadRecord if it is nested too deep."""
+    if value.count(b"[") + value.count(b"{") > MAX_DEPTH:
+        _check_depth(parsed)
+    if not isinstance(parsed, dict | list):
+        return 0
+    return _count(parsed)
+
+
+def _count(parsed: dict[str, Any] | list[Any]) -> int:
+    # Recursion is bounded: the caller has made sure of MAX_DEPTH.
+    if type(parsed) is dict:
+        total = len(parsed)
+        for item in parsed.values():
+            if type(item) is dict or type(item) is list:
+                total += _count(item)
+        return total
+    total = 0
+    for item in parsed:
+        if type(item) is dict or type(item) is list:
+            total += _count(item)
+    return total
+
+
+def _check_depth(parsed: Any) -> None:
+    wrapped = parsed
+    for _ in range(_WRITABLE_DEPTH - MAX_DEPTH):
+        wrapped = [wrapped]
+    try:
+        orjson.dumps(wrapped)
+    except TypeError as error:
+        raise BadRecord(f"nested deeper than {MAX_DEPTH} levels") from error
+
+
+def _check_exactly(value: bytes) -> None:
+    try:
+        json.loads(value, parse_int=_bounded_int, object_pairs_hook=_unique)
+    except BadRecord:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise BadRecord(f"not JSON: {error}") from error
+
+
+def _bounded_int(text: str) -> int:
+    # Length first: int() refuses more than 4,300 digits with an error of its own kind.
+    if len(text) > 20 or not _INT_MIN <= int(text) <= _INT_MAX:
+        raise BadRecord(f"the integer {text[:24]}{'…' if len(text) > 24 else ''} does not fit into 64 bits")
+    return int(text)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise BadRecord(f"the key {key[:64]!r} appears twice in one object", key[:64])
+            seen.add(key)
+    return found
+
+
+def _plain(error: orjson.JSONDecodeError) -> str:
+    return str(error)[:200]

@@ -1,0 +1,77 @@
+"""How a run, or work that waits for its next attempt, ends."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fencepost.core.commands import Command, DropCheckpoint, Forget
+from fencepost.core.making import (
+    ended_run,
+    ended_task,
+    naming,
+    new_drop,
+    new_give_up,
+    new_history,
+    new_last,
+)
+from fencepost.core.task import Cause, Outcome, Run, Status, Task, Work
+
+DROP_CHECKPOINT: Final = DropCheckpoint()
+FORGET: Final = Forget()
+
+
+def history_of_end(
+    run: Run, work: Work, outcome: Outcome, fields: dict[str, Any], now_ms: int
+) -> tuple[dict[str, Any], Command]:
+    """The history event of a run's end, and its fields while they may still be added to."""
+    told = {
+        "attempt": run.attempt,
+        "lane": run.lane,
+        "nonce": run.nonce,
+        "duration_s": (now_ms - run.started_ms) / 1000,
+        **naming(work),
+        **fields,
+    }
+    return told, new_history(outcome.value, run.epoch, now_ms, told)
+
+
+def finish(
+    task: Task, outcome: Outcome, cause: Cause | None, now_ms: int, record: Command, given_up: str | None = None
+) -> tuple[Task, tuple[Command, ...]]:
+    """The run is over and so is its work. `given_up`: the reason for which it becomes a dead letter."""
+    state, work = task.state, task.state.work
+    run = state.run
+    assert run is not None
+    assert work is not None
+    commands: tuple[Command, ...] = (record,)
+    if given_up is not None:
+        commands += (new_give_up(work, given_up),)
+    if work.own_record:
+        commands += (new_drop(work.seq),)
+    if task.checkpoint is not None:
+        commands += (DROP_CHECKPOINT,)
+    if state.deleted:
+        commands += (FORGET,)
+    last = new_last(run.epoch, outcome, cause, now_ms)
+    ended = ended_run(state, Status.IDLE, None, None, None, settled_at_ms(task, now_ms), last)
+    return ended_task(task, ended, None), commands
+
+
+def settled_at_ms(task: Task, now_ms: int) -> int:
+    """Before when the epoch after one that died now must not start; 0: at once."""
+    definition = task.definition
+    return 0 if definition is None or definition.settle_s == 0 else now_ms + round(definition.settle_s * 1000)
+
+
+def end_work(task: Task, outcome: Outcome, cause: str, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
+    """Work that waits for its next attempt ends without one (cancelled, superseded, deleted)."""
+    state, work = task.state, task.state.work
+    assert work is not None
+    fields = {"attempt": work.attempt, **naming(work), "cause": cause}
+    commands: tuple[Command, ...] = (new_history(outcome.value, state.epoch, now_ms, fields),)
+    if work.own_record:
+        commands += (new_drop(work.seq),)
+    if task.checkpoint is not None:
+        commands += (DROP_CHECKPOINT,)
+    idle = ended_run(state, Status.IDLE, None, None, None, state.not_before_ms, state.last)
+    return ended_task(task, idle, None), commands

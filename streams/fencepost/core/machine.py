@@ -1,0 +1,37 @@
+"""The machine of one task: `step(task, event, now) -> (task, commands)`.
+
+Pure: no clock, no randomness, no Kafka. What it returns is only an intention until the shell has written the records
+and read them back; the acts (`Launch`, `Stop`) follow then. The same machine runs in workers, in simulation and in
+`verify`.
+
+`task.state is before.state` after a step means that nothing of the state record changed.
+"""
+
+from __future__ import annotations
+
+from fencepost.core.commands import Command
+from fencepost.core.events import Event
+from fencepost.core.illegal import IllegalEvent
+from fencepost.core.making import new_state, new_task_record
+from fencepost.core.ready import startable, wake_at_ms, why_not_startable
+from fencepost.core.restored import restored_task
+from fencepost.core.table import TABLE
+from fencepost.core.task import Task
+
+__all__ = ["IllegalEvent", "new_task", "restored_task", "startable", "step", "wake_at_ms", "why_not_startable"]
+
+_HANDLERS = {pair: transition.handler for pair, transition in TABLE.items()}
+
+
+def step(task: Task, event: Event, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
+    """The task after the event, and what the shell must do for it. Raises IllegalEvent, and then nothing changed."""
+    handler = _HANDLERS.get((task.state.status, type(event)))
+    if handler is None:
+        state = task.state
+        raise IllegalEvent(state.task, state.status, type(event).__name__, "the table of transitions has no such pair")
+    return handler(task, event, now_ms)
+
+
+def new_task(task_id: str, epoch_floor: int = 0) -> Task:
+    """A task nothing is known of. Its epochs start above the floor of its partition."""
+    return new_task_record(new_state(task_id, epoch_floor))

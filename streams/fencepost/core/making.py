@@ -1,0 +1,72 @@
+"""The records of the hot path, made by `evolve`; and the few fields that name work in the history."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fencepost.core.commands import DropWork, GiveUp, History, Launch, PutWork, Stop
+from fencepost.core.evolve import builder, changer
+from fencepost.core.task import LastRun, Run, Task, TaskState, Work
+from fencepost.core.times import format_ms
+
+new_state = builder(TaskState)
+new_task_record = builder(Task)
+new_history = builder(History)
+new_put = builder(PutWork)
+new_drop = builder(DropWork)
+new_give_up = builder(GiveUp)
+new_launch = builder(Launch)
+new_stop = builder(Stop)
+new_work = builder(Work)
+new_run = builder(Run)
+new_last = builder(LastRun)
+
+with_state = changer(Task, "state")
+with_definition = changer(Task, "state", "definition")
+with_waiting = changer(Task, "waiting")
+with_state_and_waiting = changer(Task, "state", "waiting")
+with_delayed = changer(Task, "delayed")
+started_task = changer(Task, "state", "waiting", "checkpoint")
+ended_task = changer(Task, "state", "checkpoint")
+
+took_trigger = changer(TaskState, "trigger_offset", "recent_ids", "next_seq")
+took_control = changer(TaskState, "control_offset")
+armed_slot = changer(TaskState, "next_slot_ms", "schedule_fingerprint")
+fired_slot = changer(TaskState, "next_slot_ms", "last_slot_ms", "next_seq")
+began_run = changer(TaskState, "epoch", "status", "run", "work", "retry_at_ms")
+with_run = changer(TaskState, "run")
+# status, run, work, retry_at_ms, not_before_ms, last: all that the end of a run or of its work touches.
+ended_run = changer(TaskState, "status", "run", "work", "retry_at_ms", "not_before_ms", "last")
+
+with_attempt = changer(Work, "attempt")
+with_payload = changer(Work, "payload")
+after_loss = changer(Work, "attempt", "losses", "resumed")
+asked_to_stop = changer(Run, "stopping", "stop_cause")
+with_nonce = changer(Run, "nonce")
+
+ERROR_BYTES: Final = 4096
+
+
+def naming(work: Work) -> dict[str, Any]:
+    """What tells people and `--wait` which request it was: the trigger's ID and offset, or the slot."""
+    fields: dict[str, Any] = {}
+    if work.trigger_id is not None:
+        fields["trigger"] = work.trigger_id
+    if work.slot_ms is not None:
+        fields["slot"] = format_ms(work.slot_ms)
+    if work.offset >= 0:
+        fields["offset"] = work.offset
+    return fields
+
+
+def skipped(work: Work, cause: str, now_ms: int) -> History:
+    """The history of a request that will not become a run."""
+    return new_history("skipped", None, now_ms, {**naming(work), "cause": cause})
+
+
+def bounded(text: str, limit: int = ERROR_BYTES) -> str:
+    """Text of at most `limit` bytes of UTF-8; a cut is shown. Lone surrogates become replacement characters."""
+    raw = text.encode("utf-8", "replace")
+    if len(raw) <= limit:
+        return raw.decode()
+    return raw[: limit - 3].decode("utf-8", "ignore") + "…"

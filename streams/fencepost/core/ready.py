@@ -1,0 +1,64 @@
+"""Whether a task can start a run now, and if not, when to look again."""
+
+from __future__ import annotations
+
+from fencepost.core.task import Status, Task
+
+
+def startable(task: Task, now_ms: int) -> bool:
+    """Whether `Started` is legal now: defined, not paused, nothing on, settled, and work that is due.
+
+    A pause holds back every start, the retry of a run that began before it too.
+    """
+    state = task.state
+    if state.status is Status.IDLE:
+        if not task.waiting:
+            return False
+    elif state.status is Status.RUNNING or (state.retry_at_ms or 0) > now_ms:
+        return False
+    return task.definition is not None and not state.paused and state.not_before_ms <= now_ms
+
+
+def why_not_startable(task: Task, now_ms: int) -> str | None:
+    """The reason in words, for people; None: it can start."""
+    if startable(task, now_ms):
+        return None
+    state = task.state
+    if state.status is Status.RUNNING:
+        return "a run is on"
+    if task.definition is None:
+        return "it is not defined"
+    if state.paused:
+        return "it is paused"
+    if state.not_before_ms > now_ms:
+        return "it settles after the last run"
+    return "nothing is due"
+
+
+def wake_at_ms(task: Task, now_ms: int = -1) -> int | None:
+    """When a `Woken` event, or a look at `startable`, matters next; None: never by itself.
+
+    Slots and delayed work count until a `Woken` has dealt with them, even when their time has passed. The end of a
+    backoff or settle is only a time to look again, so it counts while it is later than `now_ms`: a task that is
+    startable and waits for a free runner has no timer for it.
+    """
+    state = task.state
+    if task.definition is None:
+        return None
+    at_ms = task.delayed[0].due_ms if task.delayed else None
+    if state.paused:
+        return at_ms
+    if state.next_slot_ms is not None and (at_ms is None or state.next_slot_ms < at_ms):
+        at_ms = state.next_slot_ms
+    start_ms = _start_at_ms(task)
+    if start_ms > now_ms and (at_ms is None or start_ms < at_ms):
+        return start_ms
+    return at_ms
+
+
+def _start_at_ms(task: Task) -> int:
+    """From when the next start is possible, as far as only time is missing; -1: not for time to say."""
+    state = task.state
+    if state.status is Status.BACKOFF:
+        return max(state.retry_at_ms or 0, state.not_before_ms)
+    return state.not_before_ms if state.status is Status.IDLE and task.waiting else -1

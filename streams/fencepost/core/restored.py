@@ -1,0 +1,32 @@
+"""A task put together again from its records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from fencepost.core.task import Task, TaskState, Work
+
+
+def restored_task(state: TaskState, works: Iterable[Work] = (), checkpoint: Any = None) -> Task:
+    """The task that wrote `state`, the `works` (records of their own that were not dropped) and the checkpoint.
+
+    The record of the work that is under way gives back the payload that was too large for the state. Delayed work waits
+    for its time again, even if that has passed: the next `Woken` admits it. The definition comes next, by
+    `Defined(definition, restored=True)`, which notices a schedule that changed meanwhile.
+    """
+    waiting: list[Work] = []
+    delayed: list[Work] = []
+    under_way = state.work
+    for work in works:
+        if under_way is not None and work.seq == under_way.seq:
+            filled = replace(under_way, payload=work.payload, headers=work.headers)
+            state = replace(state, work=filled)
+        elif work.due_ms:
+            delayed.append(work)
+        else:
+            waiting.append(work)
+    waiting.sort(key=lambda work: (work.priority, work.seq))
+    delayed.sort(key=lambda work: (work.due_ms, work.seq))
+    return Task(state, None, tuple(waiting), checkpoint, tuple(delayed))

@@ -1,0 +1,83 @@
+"""The definition of a task is made, changed or taken away."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from fencepost.core.admission import ask_to_stop, drop_waiting
+from fencepost.core.commands import Command
+from fencepost.core.ending import FORGET, end_work
+from fencepost.core.events import Defined, Deleted
+from fencepost.core.making import new_history, with_definition
+from fencepost.core.slots import arm, fire_slots
+from fencepost.core.task import Definition, Outcome, Overlap, Status, Task, TaskState
+
+DEFINED_AS_PAUSED: Final = "defined as paused"
+
+
+def defined(task: Task, event: Defined, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
+    """Take the definition. Only a changed schedule touches the next slot; the epoch goes on in any case.
+
+    The same definition again changes nothing, so that a restart may hand in all of them. Slots that were due under the
+    old schedule are decided on under it.
+    """
+    definition = event.definition
+    commands: tuple[Command, ...] = ()
+    if definition == task.definition:
+        return task, ()
+    if task.definition is not None and not task.state.paused:
+        task, commands = fire_slots(task, now_ms)
+    state = _pause_as_defined(task.state, definition)
+    # A change that was made while nobody owned the task may be as old as the last slot.
+    from_ms = state.last_slot_ms if event.restored and state.last_slot_ms >= 0 else now_ms
+    state = arm(state, definition, from_ms)
+    if state.deleted:
+        state = replace(state, deleted=False)
+    if not event.restored:
+        commands += (new_history("defined", None, now_ms, {"changed": task.definition is not None}),)
+    return with_definition(task, state, definition), commands
+
+
+def _pause_as_defined(state: TaskState, definition: Definition) -> TaskState:
+    """Follow a change of `paused` in the definition; without one, an operator's word stays."""
+    if definition.paused == state.defined_paused:
+        return state
+    if definition.paused and not state.paused:
+        return replace(state, defined_paused=True, paused=True, pause_reason=DEFINED_AS_PAUSED)
+    if not definition.paused and state.pause_reason == DEFINED_AS_PAUSED:
+        return replace(state, defined_paused=False, paused=False, pause_reason=None)
+    return replace(state, defined_paused=definition.paused)
+
+
+def deleted(task: Task, event: Deleted, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
+    """No more slots, nothing waits; a run that is on may end, unless the overlap policy puts news before runs.
+
+    The epoch stays, so that a task defined again under this ID goes on where it was. Unknown or twice is harmless.
+    """
+    definition = task.definition
+    if definition is None and (task.state.deleted or task.state == TaskState(task.state.task, task.state.epoch)):
+        return task, ()
+    commands: list[Command] = [new_history("deleted", None, now_ms, {})]
+    task, dropped = drop_waiting(task, "deleted", now_ms)
+    commands += dropped
+    if task.state.status is Status.BACKOFF:
+        task, ended = end_work(task, Outcome.CANCELLED, "deleted", now_ms)
+        commands += ended
+    if task.state.status is Status.RUNNING:
+        if definition is not None and definition.overlap in (Overlap.CANCEL, Overlap.TERMINATE):
+            grace_s = 0.0 if definition.overlap is Overlap.TERMINATE else definition.grace_s
+            task, stop = ask_to_stop(task, "deleted", grace_s)
+            commands += stop
+    else:
+        commands.append(FORGET)
+    state = replace(
+        task.state,
+        deleted=True,
+        next_slot_ms=None,
+        schedule_fingerprint=None,
+        paused=False,
+        pause_reason=None,
+        defined_paused=False,
+    )
+    return with_definition(task, state, None), tuple(commands)

@@ -1,0 +1,91 @@
+"""A run ends: by itself, or because it was stopped from outside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fencepost.core.backoff import backoff_ms
+from fencepost.core.commands import Command
+from fencepost.core.ending import DROP_CHECKPOINT, finish, history_of_end, settled_at_ms
+from fencepost.core.events import Ended, Interrupted
+from fencepost.core.making import after_loss, bounded, ended_run, ended_task, new_last
+from fencepost.core.steps.start import current_run
+from fencepost.core.task import Cause, OnInterruption, Outcome, Retry, Run, Status, Task, Work
+from fencepost.core.times import format_ms
+
+_DEFAULT_LOSSES = 3
+
+
+def ended(task: Task, event: Ended, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
+    """The run is over. What it was asked to stop for goes before what it says of itself."""
+    run = current_run(task, event.epoch, "Ended")
+    work = task.state.work
+    assert work is not None
+    outcome = event.outcome if run.stopping is None else Outcome(run.stopping)
+    fields: dict[str, Any] = {}
+    if run.stop_cause is not None:
+        fields["cause"] = run.stop_cause
+    if event.error is not None:
+        fields["error"] = bounded(event.error)
+    if outcome is Outcome.SUCCEEDED and event.result is not None:
+        fields["result"] = event.result
+    told, record = history_of_end(run, work, outcome, fields, now_ms)
+    if outcome is Outcome.SUCCEEDED or outcome is Outcome.CANCELLED:
+        return finish(task, outcome, None, now_ms, record)
+    definition = task.definition
+    if definition is None or work.attempt >= definition.retry.attempts:
+        reason = f"{outcome.value} in attempt {work.attempt} of {work.attempt}"
+        told["given_up"] = reason
+        return finish(task, outcome, None, now_ms, record, reason)
+    resumed = definition.on_interruption is OnInterruption.RESUME and task.checkpoint is not None
+    work = after_loss(work, work.attempt, work.losses, resumed)
+    delay_ms = backoff_ms(definition.retry, work.attempt, event.spread)
+    return _try_again(task, run, work, outcome, None, now_ms, delay_ms, told, record)
+
+
+def interrupted(task: Task, event: Interrupted, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
+    """The run was stopped from outside: that uses up no attempt, but too many lost workers end the work."""
+    run = current_run(task, event.epoch, "Interrupted")
+    work, definition = task.state.work, task.definition
+    assert work is not None
+    if run.stopping == "cancelled":
+        # Somebody wanted it cancelled and it is certainly gone: that it went another way changes nothing.
+        fields = {"cause": run.stop_cause or event.cause.value}
+        _, record = history_of_end(run, work, Outcome.CANCELLED, fields, now_ms)
+        return finish(task, Outcome.CANCELLED, event.cause, now_ms, record)
+    told, record = history_of_end(run, work, Outcome.INTERRUPTED, {"cause": event.cause.value}, now_ms)
+    policy = OnInterruption.RETRY if definition is None else definition.on_interruption
+    if policy is OnInterruption.SKIP or task.state.deleted:
+        return finish(task, Outcome.INTERRUPTED, event.cause, now_ms, record)
+    losses = work.losses + (event.cause is Cause.LOST)
+    if losses > (_DEFAULT_LOSSES if definition is None else definition.max_losses):
+        told["given_up"] = f"lost with its worker {losses} times"
+        return finish(task, Outcome.INTERRUPTED, event.cause, now_ms, record, told["given_up"])
+    resumed = policy is OnInterruption.RESUME and task.checkpoint is not None
+    work = after_loss(work, work.attempt - 1, losses, resumed)
+    # The first loss may be anybody's fault; from the second on, the work may be what takes workers down.
+    retry = Retry() if definition is None else definition.retry
+    delay_ms = backoff_ms(retry, losses - 1, event.spread) if event.cause is Cause.LOST and losses > 1 else 0
+    return _try_again(task, run, work, Outcome.INTERRUPTED, event.cause, now_ms, delay_ms, told, record)
+
+
+def _try_again(
+    task: Task,
+    run: Run,
+    work: Work,
+    outcome: Outcome,
+    cause: Cause | None,
+    now_ms: int,
+    delay_ms: int,
+    told: dict[str, Any],
+    record: Command,
+) -> tuple[Task, tuple[Command, ...]]:
+    """The same work waits for its next attempt."""
+    not_before_ms = settled_at_ms(task, now_ms)
+    retry_at_ms = now_ms + delay_ms
+    told["retry_at"] = format_ms(max(retry_at_ms, not_before_ms))
+    last = new_last(run.epoch, outcome, cause, now_ms)
+    state = ended_run(task.state, Status.BACKOFF, None, work, retry_at_ms, not_before_ms, last)
+    if work.resumed or task.checkpoint is None:
+        return ended_task(task, state, task.checkpoint), (record,)
+    return ended_task(task, state, None), (record, DROP_CHECKPOINT)

@@ -1,0 +1,75 @@
+"""What operators ask for: cancel, pause, resume. Each control record is taken once, by its offset."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from fencepost.core.admission import ask_to_stop, drop_waiting
+from fencepost.core.commands import Command
+from fencepost.core.ending import end_work
+from fencepost.core.events import Cancelled, Paused, Resumed
+from fencepost.core.making import bounded, new_history, took_control, with_state
+from fencepost.core.slots import fire_slots, miss_slots
+from fencepost.core.task import Outcome, Status, Task
+
+REASON_BYTES = 256
+_GRACE_S = 5.0
+
+
+def cancelled(task: Task, event: Cancelled, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
+    """End what is on, and what waits unless only the run is meant. Nothing there to cancel: nothing happens."""
+    taken = _take(task, event.offset)
+    if taken is None:
+        return task, ()
+    task = taken
+    commands: list[Command] = []
+    cause = bounded(event.reason, REASON_BYTES) if event.reason else "cancelled"
+    if event.waiting:
+        task, dropped = drop_waiting(task, cause, now_ms)
+        commands += dropped
+    if task.state.status is Status.BACKOFF:
+        task, ended = end_work(task, Outcome.CANCELLED, cause, now_ms)
+        commands += ended
+    elif task.state.status is Status.RUNNING:
+        task, stop = ask_to_stop(task, cause, _GRACE_S if task.definition is None else task.definition.grace_s)
+        commands += stop
+    return task, tuple(commands)
+
+
+def paused(task: Task, event: Paused, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
+    """Hold back every start. Slots that are due already still count; later ones wait for `resume`."""
+    taken = _take(task, event.offset)
+    if taken is None:
+        return task, ()
+    if taken.state.paused:
+        return taken, ()
+    task, commands = fire_slots(taken, now_ms)
+    reason = bounded(event.reason, REASON_BYTES) if event.reason else None
+    fields: dict[str, Any] = {} if reason is None else {"cause": reason}
+    state = replace(task.state, paused=True, pause_reason=reason)
+    return with_state(task, state), (*commands, new_history("paused", None, now_ms, fields))
+
+
+def resumed(task: Task, event: Resumed, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
+    """Starts are free again. The slots of the pause were missed: one record, however many."""
+    taken = _take(task, event.offset)
+    if taken is None:
+        return task, ()
+    if not taken.state.paused:
+        return taken, ()
+    task = taken
+    commands: tuple[Command, ...] = ()
+    if task.definition is not None and task.definition.schedule is not None:
+        task, commands = miss_slots(task, task.definition.schedule, now_ms, "paused")
+    state = replace(task.state, paused=False, pause_reason=None)
+    return with_state(task, state), (*commands, new_history("resumed", None, now_ms, {}))
+
+
+def _take(task: Task, offset: int) -> Task | None:
+    """The task with the control record taken; None: it was taken before. A negative offset is never compared."""
+    if offset < 0:
+        return task
+    if offset <= task.state.control_offset:
+        return None
+    return with_state(task, took_control(task.state, offset))

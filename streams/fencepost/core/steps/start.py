@@ -1,0 +1,88 @@
+"""A run starts, goes on under another nonce, or saves a checkpoint."""
+
+from __future__ import annotations
+
+from fencepost.core.commands import Command, PutCheckpoint
+from fencepost.core.ending import DROP_CHECKPOINT
+from fencepost.core.events import Adopted, Checkpointed, Started
+from fencepost.core.illegal import IllegalEvent
+from fencepost.core.making import (
+    began_run,
+    ended_task,
+    naming,
+    new_drop,
+    new_history,
+    new_launch,
+    new_run,
+    started_task,
+    with_attempt,
+    with_nonce,
+    with_payload,
+    with_run,
+    with_state,
+)
+from fencepost.core.ready import why_not_startable
+from fencepost.core.task import Run, Status, Task
+
+
+def started(task: Task, event: Started, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
+    """The next work becomes a run under the next epoch: the retry if there is one, else what waits."""
+    state, definition = task.state, task.definition
+    why_not = why_not_startable(task, now_ms)
+    if why_not is not None or definition is None:
+        raise IllegalEvent(state.task, state.status, "Started", why_not or "it is not defined")
+    waiting = task.waiting
+    drop = False
+    if state.status is Status.IDLE:
+        work, waiting = waiting[0], waiting[1:]
+        drop = not work.own_record
+    else:
+        assert state.work is not None
+        work = state.work
+    epoch = state.epoch + 1
+    work = with_attempt(work, work.attempt + 1)
+    run = new_run(epoch, work.attempt, event.lane, event.nonce, event.lease_ttl_s, now_ms)
+    fields = {
+        "attempt": work.attempt,
+        "lane": event.lane,
+        "nonce": event.nonce,
+        "lease_ttl_s": event.lease_ttl_s,
+        "waited_s": max(0, now_ms - (work.slot_ms or work.due_ms or work.arrived_ms)) / 1000,
+        **naming(work),
+    }
+    commands: list[Command] = [new_history("started", epoch, now_ms, fields)]
+    if drop:
+        commands.append(new_drop(work.seq))
+    checkpoint = task.checkpoint
+    if checkpoint is not None and not work.resumed:
+        commands.append(DROP_CHECKPOINT)
+        checkpoint = None
+    launched = with_payload(work, definition.payload) if work.payload is None else work
+    commands.append(new_launch(run, launched, checkpoint))
+    state = began_run(state, epoch, Status.RUNNING, run, work, None)
+    return started_task(task, state, waiting, checkpoint), tuple(commands)
+
+
+def adopted(task: Task, event: Adopted, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
+    """The run goes on in the same process under a new acquisition of the partition."""
+    run = current_run(task, event.epoch, "Adopted")
+    state = with_run(task.state, with_nonce(run, event.nonce))
+    fields = {"attempt": run.attempt, "lane": run.lane, "nonce": event.nonce, "earlier_nonce": run.nonce}
+    return with_state(task, state), (new_history("adopted", run.epoch, now_ms, fields),)
+
+
+def checkpointed(task: Task, event: Checkpointed, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
+    """What the run saved is kept for the next one of the same work."""
+    current_run(task, event.epoch, "Checkpointed")
+    if event.data is None:
+        return (ended_task(task, task.state, None), (DROP_CHECKPOINT,)) if task.checkpoint is not None else (task, ())
+    return ended_task(task, task.state, event.data), (PutCheckpoint(event.data),)
+
+
+def current_run(task: Task, epoch: int, event: str) -> Run:
+    """The run that is on, if it has this epoch. Raises IllegalEvent."""
+    run = task.state.run
+    if run is None or run.epoch != epoch:
+        on = "none is on" if run is None else f"epoch {run.epoch} is on"
+        raise IllegalEvent(task.state.task, task.state.status, event, f"it names epoch {epoch}, {on}")
+    return run

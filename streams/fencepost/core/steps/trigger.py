@@ -1,0 +1,74 @@
+"""A trigger arrives."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fencepost.core.admission import MAX_WAITING, admit, waits
+from fencepost.core.commands import Command
+from fencepost.core.events import Trigger, Triggered
+from fencepost.core.making import new_put, new_work, skipped, took_trigger, with_delayed, with_state
+from fencepost.core.recent import remember
+from fencepost.core.task import Definition, Task, TaskState, Work
+
+STATE_PAYLOAD_BYTES: Final = 1024  # a larger payload does not go into the state record
+
+
+def triggered(task: Task, event: Triggered, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
+    """Take a trigger once: by its offset, then by its ID; then as the overlap policy says, or when its time comes."""
+    trigger, state = event.trigger, task.state
+    offset = trigger.offset
+    if offset < 0:
+        offset = state.trigger_offset
+    elif offset <= state.trigger_offset:
+        return task, ()  # taken before; read again after a takeover
+    recent = state.recent_ids
+    if trigger.id is not None:
+        remembered = remember(recent, trigger.id, now_ms)
+        if remembered is None:
+            return _refuse(task, trigger, offset, "duplicate", now_ms)
+        recent = remembered
+    definition = task.definition
+    if definition is None:
+        return _refuse(task, trigger, offset, _why_undefined(state), now_ms)
+    work = _work(trigger, definition, state.next_seq, now_ms)
+    task = with_state(task, took_trigger(state, offset, recent, work.seq + 1))
+    if work.due_ms > now_ms:
+        return _delay(task, work, now_ms)
+    return admit(task, definition, work, now_ms, recorded=False)
+
+
+def _work(trigger: Trigger, definition: Definition, seq: int, now_ms: int) -> Work:
+    return new_work(
+        seq,
+        trigger.id,
+        None,
+        trigger.run_at_ms or 0,
+        trigger.arrived_ms or now_ms,
+        trigger.payload,
+        trigger.headers,
+        definition.priority if trigger.priority is None else trigger.priority,
+        trigger.offset,
+        own_record=trigger.size > STATE_PAYLOAD_BYTES,
+    )
+
+
+def _delay(task: Task, work: Work, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
+    if len(task.waiting) + len(task.delayed) >= MAX_WAITING:
+        return task, (skipped(work, "buffer full", now_ms),)
+    place = len(task.delayed)
+    while place and task.delayed[place - 1].due_ms > work.due_ms:
+        place -= 1
+    delayed = (*task.delayed[:place], work, *task.delayed[place:])
+    return with_delayed(task, delayed), (waits(work, now_ms), new_put(work))
+
+
+def _refuse(task: Task, trigger: Trigger, offset: int, cause: str, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
+    state = task.state
+    taken = took_trigger(state, offset, state.recent_ids, state.next_seq)
+    work = new_work(0, trigger.id, None, offset=trigger.offset)
+    return with_state(task, taken), (skipped(work, cause, now_ms),)
+
+
+def _why_undefined(state: TaskState) -> str:
+    return "deleted" if state.deleted or state.epoch else "not defined"
