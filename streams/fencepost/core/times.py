@@ -39,24 +39,24 @@ def parse_rfc3339(text: str) -> int:
     """
     if not isinstance(text, str):
         raise ValueError(f"a time is a text such as 2026-11-30T10:11:04Z, not {type(text).__name__}")
-    shown = _shown(text)
+    what = shown(text)
     match = _RFC3339.fullmatch(text) if len(text) <= _TEXT_LIMIT else None
     if match is None:
         raise ValueError(
-            f"{shown} is not an RFC 3339 time; allowed: YYYY-MM-DDTHH:MM:SS, then a fraction of a second if wanted, "
+            f"{what} is not an RFC 3339 time; allowed: YYYY-MM-DDTHH:MM:SS, then a fraction of a second if wanted, "
             "then an offset (Z, +01:00, -05:00)"
         )
     offset = match["offset"]
     if offset is None:
-        raise ValueError(f"{shown} has no offset; end it with Z (UTC) or with one such as +01:00")
+        raise ValueError(f"{what} has no offset; end it with Z (UTC) or with one such as +01:00")
     try:
         local = datetime.fromisoformat(f"{match['date']}T{match['time']}")
     except ValueError as error:
-        raise ValueError(f"{shown} names no real time: {_why_not_a_time(match, error)}") from error
-    at_s = (local - _EPOCH) // _SECOND - _offset_s(offset, shown)
+        raise ValueError(f"{what} names no real time: {_why_not_a_time(match, error)}") from error
+    at_s = (local - _EPOCH) // _SECOND - _offset_s(offset, what)
     at_ms = at_s * 1000 + int(((match["fraction"] or "") + "000")[:3])
     if not 0 <= at_ms <= MAX_MS:
-        raise ValueError(f"{shown} is outside 1970-01-01T00:00:00Z to 9999-12-31T23:59:59.999Z")
+        raise ValueError(f"{what} is outside 1970-01-01T00:00:00Z to 9999-12-31T23:59:59.999Z")
     return at_ms
 
 
@@ -77,7 +77,7 @@ def format_ms_in(at_ms: int, zone_name: str) -> str:
         zone = ZoneInfo(zone_name)
     except (KeyError, ValueError, OSError) as error:
         raise ValueError(
-            f"{_shown(zone_name)} is not a known time zone; allowed: names such as Europe/Berlin"
+            f"{shown(zone_name)} is not a known time zone; allowed: names such as Europe/Berlin"
         ) from error
     try:
         local = datetime.fromtimestamp(at_ms // 1000, zone)
@@ -104,10 +104,18 @@ def parse_duration(value: str | float) -> float:
         )
     duration_s = _duration_text_s(value) if isinstance(value, str) else _number_s(value)
     if math.isnan(duration_s) or duration_s < 0:
-        raise ValueError(f"{_shown(value)} is not a duration; allowed: 0 seconds to 36525 days")
+        raise ValueError(f"{shown(value)} is not a duration; allowed: 0 seconds to 36525 days")
     if duration_s > MAX_DURATION_S:
-        raise ValueError(f"{_shown(value)} is too long; allowed: 0 seconds to 36525 days")
+        raise ValueError(f"{shown(value)} is too long; allowed: 0 seconds to 36525 days")
     return duration_s
+
+
+def shown(value: object) -> str:
+    """A value as it may stand in a message: short, whatever it is."""
+    if isinstance(value, int) and abs(value) >= 10**30:
+        return "a number of more than 30 digits"  # Python refuses to write out thousands of digits.
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}…"
 
 
 def _duration_text_s(text: str) -> float:
@@ -120,7 +128,7 @@ def _duration_text_s(text: str) -> float:
             # Summed in the order of the units, so that equal texts give equal floats.
             return math.fsum(float(match[unit]) * unit_s for unit, unit_s in _UNITS_S.items() if match[unit])
     raise ValueError(
-        f"{_shown(text)} is not a duration; allowed: seconds as a number, or numbers with units, the larger first: "
+        f"{shown(text)} is not a duration; allowed: seconds as a number, or numbers with units, the larger first: "
         "d, h, m, s, ms (10s, 1h30m, 250ms)"
     )
 
@@ -132,12 +140,12 @@ def _number_s(value: float) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def _offset_s(offset: str, shown: str) -> int:
+def _offset_s(offset: str, what: str) -> int:
     if offset in "Zz":
         return 0
     hours, minutes = int(offset[1:3]), int(offset[4:6])
     if hours > 23 or minutes > 59:
-        raise ValueError(f"{shown} has the offset {offset}; allowed: -23:59 to +23:59")
+        raise ValueError(f"{what} has the offset {offset}; allowed: -23:59 to +23:59")
     offset_s = hours * 3600 + minutes * 60
     return -offset_s if offset[0] == "-" else offset_s
 
@@ -157,9 +165,4 @@ def _utc_second(at_s: int) -> str:
 
 def _require_in_range(at_ms: int) -> None:
     if not 0 <= at_ms <= MAX_MS:
-        raise ValueError(f"{at_ms} ms since the epoch is outside 1970-01-01 to 9999-12-31 (0 to {MAX_MS})")
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}…"
+        raise ValueError(f"{shown(at_ms)} ms since the epoch is outside 1970-01-01 to 9999-12-31 (0 to {MAX_MS})")

@@ -11,8 +11,9 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-NAMES = {name: number for number, name in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)}
-NAMES |= {name: number for number, name in enumerate("sun mon tue wed thu fri sat".split())}
+MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+WEEKDAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
+NAMES = dict(zip(MONTHS, range(1, 13), strict=True)) | dict(zip(WEEKDAYS, range(7), strict=True))
 MINUTE = timedelta(minutes=1)
 
 

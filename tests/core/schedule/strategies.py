@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from fencepost.core.times import parse_rfc3339
 
-MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
-WEEKDAYS = "sun mon tue wed thu fri sat".split()
+MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+WEEKDAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
 
 # Zone and the moment its offset changes: gaps and repeated hours of 15 min to 24 h, at midnight and a minute past it,
 # with and without summer time, in both halves of the world; and times at which nothing changes.

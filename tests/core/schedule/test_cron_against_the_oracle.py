@@ -22,7 +22,8 @@ def cron_or_none(expression: str, zone: str = "UTC") -> Cron | None:
     try:
         return Cron(expression, zone)
     except ScheduleError as error:
-        assert "never fires" in error.message, "the strategy makes valid expressions only"
+        if "never fires" not in error.message:
+            raise  # The strategies make expressions that can be read.
         return None
 
 

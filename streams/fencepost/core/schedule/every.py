@@ -9,7 +9,7 @@ from typing import Any
 
 from fencepost.core.schedule.errors import ScheduleError
 from fencepost.core.schedule.json_keys import require_only
-from fencepost.core.times import MAX_DURATION_S, MAX_MS, format_ms, parse_duration, parse_rfc3339
+from fencepost.core.times import MAX_DURATION_S, MAX_MS, format_ms, parse_duration, parse_rfc3339, shown
 
 _ALLOWED = "0.001 s to 36525 days, in whole milliseconds"
 
@@ -31,9 +31,13 @@ class Every:
         object.__setattr__(self, "_interval_ms", interval_ms)
         object.__setattr__(self, "seconds", interval_ms / 1000)
         if isinstance(self.anchor_ms, bool) or not isinstance(self.anchor_ms, int):
-            raise ScheduleError("anchor", f"{self.anchor_ms!r} is not a whole number of milliseconds since the epoch")
+            raise ScheduleError(
+                "anchor", f"{shown(self.anchor_ms)} is not a whole number of milliseconds since the epoch"
+            )
         if not 0 <= self.anchor_ms <= MAX_MS:
-            raise ScheduleError("anchor", f"{self.anchor_ms} ms is outside 1970-01-01 to 9999-12-31 (0 to {MAX_MS})")
+            raise ScheduleError(
+                "anchor", f"{shown(self.anchor_ms)} ms is outside 1970-01-01 to 9999-12-31 (0 to {MAX_MS})"
+            )
 
     @property
     def fingerprint(self) -> str:
@@ -81,17 +85,11 @@ class Every:
 
 def _whole_ms(seconds: float) -> int:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise ScheduleError("every_s", f"{seconds!r} is not a number of seconds; allowed: {_ALLOWED}")
+        raise ScheduleError("every_s", f"{shown(seconds)} is not a number of seconds; allowed: {_ALLOWED}")
     if not 0.001 <= seconds <= MAX_DURATION_S:
-        raise ScheduleError("every_s", f"{_short(seconds)} s is out of range; allowed: {_ALLOWED}")
+        raise ScheduleError("every_s", f"{shown(seconds)} s is out of range; allowed: {_ALLOWED}")
     interval_ms = round(seconds * 1000)
     # A sum such as 0.1 + 0.2 is a hair off; a third of a second is not, and would drift if it were rounded.
     if not math.isclose(interval_ms, seconds * 1000, rel_tol=1e-9):
-        raise ScheduleError(
-            "every_s", f"{_short(seconds)} s is not a whole number of milliseconds; allowed: {_ALLOWED}"
-        )
+        raise ScheduleError("every_s", f"{shown(seconds)} s is not a whole number of milliseconds; allowed: {_ALLOWED}")
     return interval_ms
-
-
-def _short(value: float) -> str:
-    return f"{value:.10g}" if abs(value) < 1e15 else "a number that large"

@@ -8,7 +8,7 @@ from typing import Any
 
 from fencepost.core.schedule.errors import ScheduleError
 from fencepost.core.schedule.json_keys import require_only
-from fencepost.core.times import MAX_MS, format_ms, parse_rfc3339
+from fencepost.core.times import MAX_MS, format_ms, parse_rfc3339, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,9 @@ class Once:
 
     def __post_init__(self) -> None:
         if isinstance(self.at_ms, bool) or not isinstance(self.at_ms, int):
-            raise ScheduleError("at", f"{self.at_ms!r} is not a whole number of milliseconds since the epoch")
+            raise ScheduleError("at", f"{shown(self.at_ms)} is not a whole number of milliseconds since the epoch")
         if not 0 <= self.at_ms <= MAX_MS:
-            raise ScheduleError("at", f"{self.at_ms} ms is outside 1970-01-01 to 9999-12-31 (0 to {MAX_MS})")
+            raise ScheduleError("at", f"{shown(self.at_ms)} ms is outside 1970-01-01 to 9999-12-31 (0 to {MAX_MS})")
 
     @property
     def fingerprint(self) -> str:
