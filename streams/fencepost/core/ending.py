@@ -24,14 +24,10 @@ def history_of_end(
     run: Run, work: Work, outcome: Outcome, fields: dict[str, Any], now_ms: int
 ) -> tuple[dict[str, Any], Command]:
     """The history event of a run's end, and its fields while they may still be added to."""
-    told = {
-        "attempt": run.attempt,
-        "lane": run.lane,
-        "nonce": run.nonce,
-        "duration_s": (now_ms - run.started_ms) / 1000,
-        **naming(work),
-        **fields,
-    }
+    told = naming(work)
+    told["attempt"] = run.attempt
+    told["duration_s"] = max(0, now_ms - run.started_ms) / 1000
+    told.update(fields)
     return told, new_history(outcome.value, run.epoch, now_ms, told)
 
 

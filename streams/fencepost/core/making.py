@@ -45,6 +45,8 @@ asked_to_stop = changer(Run, "stopping", "stop_cause")
 with_nonce = changer(Run, "nonce")
 
 ERROR_BYTES: Final = 4096
+REASON_BYTES: Final = 120
+_UNESCAPED: Final = str.maketrans({'"': "'", "\\": "/", **{chr(code): " " for code in (*range(32), 127)}})
 
 
 def naming(work: Work) -> dict[str, Any]:
@@ -62,6 +64,11 @@ def naming(work: Work) -> dict[str, Any]:
 def skipped(work: Work, cause: str, now_ms: int) -> History:
     """The history of a request that will not become a run."""
     return new_history("skipped", None, now_ms, {**naming(work), "cause": cause})
+
+
+def short(reason: str) -> str:
+    """An operator's reason as the state keeps it: so that it stays small as JSON, without what JSON has to escape."""
+    return bounded(reason.translate(_UNESCAPED), REASON_BYTES)
 
 
 def bounded(text: str, limit: int = ERROR_BYTES) -> str:

@@ -50,10 +50,11 @@ def interrupted(task: Task, event: Interrupted, now_ms: int) -> tuple[Task, tupl
     assert work is not None
     if run.stopping == "cancelled":
         # Somebody wanted it cancelled and it is certainly gone: that it went another way changes nothing.
-        fields = {"cause": run.stop_cause or event.cause.value}
+        fields = {"cause": run.stop_cause or event.cause.value, "ran_on": run.lane}
         _, record = history_of_end(run, work, Outcome.CANCELLED, fields, now_ms)
         return finish(task, Outcome.CANCELLED, event.cause, now_ms, record)
-    told, record = history_of_end(run, work, Outcome.INTERRUPTED, {"cause": event.cause.value}, now_ms)
+    fields = {"cause": event.cause.value, "ran_on": run.lane}
+    told, record = history_of_end(run, work, Outcome.INTERRUPTED, fields, now_ms)
     policy = OnInterruption.RETRY if definition is None else definition.on_interruption
     if policy is OnInterruption.SKIP or task.state.deleted:
         return finish(task, Outcome.INTERRUPTED, event.cause, now_ms, record)

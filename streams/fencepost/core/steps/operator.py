@@ -9,11 +9,10 @@ from fencepost.core.admission import ask_to_stop, drop_waiting
 from fencepost.core.commands import Command
 from fencepost.core.ending import end_work
 from fencepost.core.events import Cancelled, Paused, Resumed
-from fencepost.core.making import bounded, new_history, took_control, with_state
+from fencepost.core.making import new_history, short, took_control, with_state
 from fencepost.core.slots import fire_slots, miss_slots
 from fencepost.core.task import Outcome, Status, Task
 
-REASON_BYTES = 256
 _GRACE_S = 5.0
 
 
@@ -24,7 +23,7 @@ def cancelled(task: Task, event: Cancelled, now_ms: int) -> tuple[Task, tuple[Co
         return task, ()
     task = taken
     commands: list[Command] = []
-    cause = bounded(event.reason, REASON_BYTES) if event.reason else "cancelled"
+    cause = short(event.reason) if event.reason else "cancelled"
     if event.waiting:
         task, dropped = drop_waiting(task, cause, now_ms)
         commands += dropped
@@ -45,7 +44,7 @@ def paused(task: Task, event: Paused, now_ms: int) -> tuple[Task, tuple[Command,
     if taken.state.paused:
         return taken, ()
     task, commands = fire_slots(taken, now_ms)
-    reason = bounded(event.reason, REASON_BYTES) if event.reason else None
+    reason = short(event.reason) if event.reason else None
     fields: dict[str, Any] = {} if reason is None else {"cause": reason}
     state = replace(task.state, paused=True, pause_reason=reason)
     return with_state(task, state), (*commands, new_history("paused", None, now_ms, fields))

@@ -42,14 +42,10 @@ def started(task: Task, event: Started, now_ms: int) -> tuple[Task, tuple[Comman
     epoch = state.epoch + 1
     work = with_attempt(work, work.attempt + 1)
     run = new_run(epoch, work.attempt, event.lane, event.nonce, event.lease_ttl_s, now_ms)
-    fields = {
-        "attempt": work.attempt,
-        "lane": event.lane,
-        "nonce": event.nonce,
-        "lease_ttl_s": event.lease_ttl_s,
-        "waited_s": max(0, now_ms - (work.slot_ms or work.due_ms or work.arrived_ms)) / 1000,
-        **naming(work),
-    }
+    fields = naming(work)
+    fields["attempt"] = work.attempt
+    fields["lease_ttl_s"] = event.lease_ttl_s
+    fields["waited_s"] = max(0, now_ms - (work.slot_ms or work.due_ms or work.arrived_ms)) / 1000
     commands: list[Command] = [new_history("started", epoch, now_ms, fields)]
     if drop:
         commands.append(new_drop(work.seq))
@@ -67,7 +63,7 @@ def adopted(task: Task, event: Adopted, now_ms: int) -> tuple[Task, tuple[Comman
     """The run goes on in the same process under a new acquisition of the partition."""
     run = current_run(task, event.epoch, "Adopted")
     state = with_run(task.state, with_nonce(run, event.nonce))
-    fields = {"attempt": run.attempt, "lane": run.lane, "nonce": event.nonce, "earlier_nonce": run.nonce}
+    fields = {"attempt": run.attempt, "earlier_nonce": run.nonce}
     return with_state(task, state), (new_history("adopted", run.epoch, now_ms, fields),)
 
 

@@ -1,0 +1,172 @@
+"""Definitions: what can be run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import lru_cache
+from typing import Any, Final
+
+from fencepost.codec import BadRecord, dumps
+from fencepost.core.evolve import builder
+from fencepost.core.schedule import Schedule, ScheduleError, schedule_from_json
+from fencepost.core.task import (
+    CommandHandler,
+    Definition,
+    Handler,
+    Isolation,
+    OnHandover,
+    OnInterruption,
+    Overlap,
+    PythonHandler,
+    Retry,
+    default_overlap,
+)
+from fencepost.core.times import parse_duration
+from fencepost.wire.edge import PAYLOAD_BYTES, read_body, read_key, require_size, task_of
+from fencepost.wire.schema import check
+
+_new_definition = builder(Definition)
+_DEFAULTS: Final = {item.name: item.default for item in fields(Definition)}
+_ENUMS: Final[dict[str, Any]] = {
+    "overlap": Overlap,
+    "on_interruption": OnInterruption,
+    "on_handover": OnHandover,
+    "isolation": Isolation,
+}
+_DURATIONS: Final = ("timeout_s", "lease_ttl_s", "grace_s", "settle_s", "catch_up_s")
+_PLAIN: Final = ("payload", "strict_stop", "paused", "description")
+_WHOLE: Final = ("buffer_limit", "max_losses", "priority")
+
+
+def read_definition(key: bytes | None, value: bytes | None) -> Definition | None:
+    """The definition in a record of the tasks topic; None: a tombstone, the task is deleted. Raises BadRecord."""
+    task = read_key(key)
+    if task is None:
+        # The topic is compacted, so a record without a key could not even be kept.
+        raise BadRecord("a definition's key is the task ID; this record has none", "key")
+    if value is None:
+        return None
+    body = read_body("definition", value)
+    task_of(task, body)
+    return _definition(task, body)
+
+
+def definition_from_json(task: str, body: dict[str, Any]) -> Definition:
+    """The definition that a JSON object describes (in a file, say). Raises BadRecord."""
+    check("definition", body)
+    task_of(task, body)
+    return _definition(task, body)
+
+
+def encode_definition(definition: Definition) -> bytes:
+    """The value of a definition; its key is the task ID."""
+    return dumps(definition_to_json(definition))
+
+
+def definition_to_json(definition: Definition) -> dict[str, Any]:
+    """The JSON object; what is at its default is left out."""
+    body: dict[str, Any] = {"v": 1, "task": definition.task, "handler": _handler_to_json(definition.handler)}
+    if definition.schedule is not None:
+        body["schedule"] = definition.schedule.to_json()
+    if definition.retry != Retry():
+        body["retry"] = {
+            item.name: getattr(definition.retry, item.name)
+            for item in fields(Retry)
+            if getattr(definition.retry, item.name) != item.default
+        }
+    if definition.overlap is not default_overlap(definition.schedule):
+        body["overlap"] = definition.overlap.value
+    for name, default in _DEFAULTS.items():
+        value = getattr(definition, name)
+        if name not in ("task", "handler", "schedule", "retry", "overlap") and value != default:
+            body[name] = value
+    return body
+
+
+def _definition(task: str, body: dict[str, Any]) -> Definition:
+    given: dict[str, Any] = {}
+    schedule = None if "schedule" not in body else _schedule(body["schedule"])
+    for name, item in body.items():
+        if name in _PLAIN:
+            given[name] = item
+        elif name in _DURATIONS:
+            given[name] = _duration(item, name)
+        elif name in _WHOLE:
+            given[name] = int(item)  # JSON Schema counts 5.0 as an integer too
+        elif name in _ENUMS:
+            given[name] = _ENUMS[name](item)
+        elif name == "retry":
+            given[name] = _retry(item)
+    if "overlap" not in given:
+        given["overlap"] = default_overlap(schedule)
+    if "payload" in given:
+        require_size(given["payload"], PAYLOAD_BYTES, "payload")
+    return _new_definition(task, _handler(body["handler"]), schedule, **given)
+
+
+def _schedule(body: dict[str, Any]) -> Schedule:
+    return _known_schedule(dumps(body), tuple(body.items()))
+
+
+@lru_cache(maxsize=65_536)
+def _known_schedule(_form: bytes, items: tuple[tuple[str, Any], ...]) -> Schedule:
+    # One object for equal schedules: a million tasks have few different ones. `_form` tells 1 from true.
+    try:
+        return schedule_from_json(dict(items))
+    except ScheduleError as error:
+        field = error.field if error.field == "schedule" else f"schedule.{error.field}"
+        raise BadRecord(error.message, field) from error
+
+
+def _handler(body: dict[str, Any]) -> Handler:
+    if body["kind"] == "python":
+        return _python_handler(body["function"])
+    env: Mapping[str, str] = body.get("env", {})
+    return CommandHandler(tuple(body["argv"]), tuple(sorted(env.items())), body.get("cwd"))
+
+
+@lru_cache(maxsize=4096)
+def _python_handler(function: str) -> PythonHandler:
+    return PythonHandler(function)
+
+
+def _handler_to_json(handler: Handler) -> dict[str, Any]:
+    if isinstance(handler, PythonHandler):
+        return {"kind": "python", "function": handler.function}
+    body: dict[str, Any] = {"kind": "command", "argv": list(handler.argv)}
+    if handler.env:
+        body["env"] = dict(handler.env)
+    if handler.cwd is not None:
+        body["cwd"] = handler.cwd
+    return body
+
+
+def _retry(body: dict[str, Any]) -> Retry:
+    return _known_retry(tuple(body.items()))
+
+
+@lru_cache(maxsize=4096)
+def _known_retry(items: tuple[tuple[str, Any], ...]) -> Retry:
+    given = dict(items)
+    for name in ("delay_s", "max_delay_s"):
+        if name in given:
+            given[name] = _duration(given[name], f"retry.{name}")
+    for name in ("factor", "jitter"):
+        if name in given:
+            given[name] = float(given[name])
+    if "attempts" in given:
+        given["attempts"] = int(given["attempts"])
+    return Retry(**given)
+
+
+def _duration(value: str | float, field: str) -> float:
+    try:
+        duration_s = parse_duration(value)
+    except ValueError as error:
+        raise BadRecord(str(error), field) from error
+    if field == "timeout_s" and duration_s == 0:
+        raise BadRecord("0 leaves no time to run; leave the field out for no limit", field)
+    if field == "lease_ttl_s" and duration_s < 1:
+        raise BadRecord(f"{duration_s} s is too short; allowed: at least 1 s", field)
+    return duration_s

@@ -1,0 +1,146 @@
+"""Triggers: what anybody may produce to have a task run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from fencepost.codec import BadRecord, dumps
+from fencepost.core.events import Trigger
+from fencepost.core.evolve import builder
+from fencepost.core.task import Work
+from fencepost.core.times import MAX_MS, format_ms, parse_duration, parse_rfc3339
+from fencepost.wire.edge import PAYLOAD_BYTES, read_body, read_key, require_size, task_of
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+ID_BYTES: Final = 255
+_EMPTY: Final = frozenset((b"", b"{}", b"null"))
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
+_HEADER_BYTES: Final = 16 * 1024
+_new_trigger = builder(Trigger)
+
+
+def read_trigger(
+    key: bytes | None, value: bytes | None, headers: Headers | None, offset: int, arrived_ms: int
+) -> Trigger:
+    """A trigger as it was received. Raises BadRecord.
+
+    `{}`, an empty value and the literal text `null`, which UIs send for an empty form, are a trigger without payload; a
+    tombstone is none. `delay` counts from `arrived_ms`, the append time of the broker.
+    """
+    if value is None:
+        raise BadRecord("a tombstone is no trigger; send {} for one without payload", "value")
+    task = read_key(key)
+    body = {} if value in _EMPTY else _body(value)
+    if task is None or "task" in body:
+        task = task_of(task, body)
+    trigger_id = _id(body, headers) if headers else body.get("id")
+    if trigger_id is not None:
+        _check_id(trigger_id)
+    payload = body.get("payload")
+    if len(value) > PAYLOAD_BYTES:
+        require_size(payload, PAYLOAD_BYTES, "payload")
+    run_headers = body.get("headers")
+    if run_headers is not None:
+        require_size(run_headers, _HEADER_BYTES, "headers")
+    priority = body.get("priority")
+    run_at_ms = _run_at_ms(body, arrived_ms) if "run_at" in body or "delay" in body else None
+    return _new_trigger(
+        task,
+        trigger_id,
+        payload,
+        run_at_ms,
+        None if priority is None else int(priority),
+        run_headers,
+        offset,
+        arrived_ms,
+        _size(value, body) + (len(trigger_id) if trigger_id is not None else 0),
+    )
+
+
+def encode_trigger(
+    *,
+    task: str | None = None,
+    id: str | None = None,
+    payload: Any = None,
+    run_at_ms: int | None = None,
+    delay_s: float | None = None,
+    priority: int | None = None,
+    headers: dict[str, str] | None = None,
+) -> bytes:
+    """The value of a trigger. `task` is only needed where the record has no key. Raises NotEncodable, BadRecord."""
+    if run_at_ms is not None and delay_s is not None:
+        raise BadRecord("run_at and delay exclude each other", "delay")
+    body = {
+        "task": task,
+        "id": id,
+        "payload": payload,
+        "run_at": None if run_at_ms is None else format_ms(run_at_ms),
+        "delay": delay_s,
+        "priority": priority,
+        "headers": headers,
+    }
+    value = dumps({name: item for name, item in body.items() if item is not None})
+    # What would be refused on arrival is refused here, where somebody can still mend it.
+    read_trigger(b"task" if task is None else None, value, None, 0, 0)
+    return value
+
+
+def encode_again(work: Work) -> bytes:
+    """The trigger that would ask for this work once more (for a dead letter that is replayed)."""
+    body = {"id": work.trigger_id, "payload": work.payload, "priority": work.priority, "headers": work.headers}
+    return dumps({name: item for name, item in body.items() if item is not None})
+
+
+def _body(value: bytes) -> dict[str, Any]:
+    if len(value) < 64 and value.strip() == b"null":
+        return {}
+    return read_body("trigger", value)
+
+
+def _id(body: dict[str, Any], headers: Headers) -> str | None:
+    """The deduplication ID: `id`, or the header `ce_id`. Every header is checked, so that nothing fails later."""
+    given: str | None = body.get("id")
+    for name, raw in headers:
+        if not name.isascii():
+            raise BadRecord("a header's name is ASCII", f"header {name[:64]!r}")
+        if raw is None:
+            raise BadRecord("a header has a value", f"header {name[:64]}")
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError as error:
+            reason = f"not UTF-8: {error.reason} at byte {error.start}"
+            raise BadRecord(reason, f"header {name[:64]}") from error
+        if name == "ce_id":
+            if given is not None and given != text:
+                raise BadRecord(f"the header ce_id, {text[:64]!r}, is not `id`, {given[:64]!r}", "id")
+            given = text
+    return given
+
+
+def _check_id(trigger_id: str) -> None:
+    size = len(trigger_id.encode())
+    if not 0 < size <= ID_BYTES:
+        raise BadRecord(f"has {size} bytes; allowed: 1 to {ID_BYTES}", "id")
+    found = _CONTROL.search(trigger_id)
+    if found is not None:
+        raise BadRecord(f"has a control character, U+{ord(found.group()):04X}, at position {found.start()}", "id")
+
+
+def _run_at_ms(body: dict[str, Any], arrived_ms: int) -> int:
+    if "run_at" in body and "delay" in body:
+        raise BadRecord("run_at and delay exclude each other; give one of them", "delay")
+    field = "run_at" if "run_at" in body else "delay"
+    try:
+        if field == "run_at":
+            return parse_rfc3339(body["run_at"])
+        return min(arrived_ms + round(parse_duration(body["delay"]) * 1000), MAX_MS)
+    except ValueError as error:
+        raise BadRecord(str(error), field) from error
+
+
+def _size(value: bytes, body: dict[str, Any]) -> int:
+    """Bytes that payload and headers have as JSON, at most. A short number such as 1e20 grows when written again."""
+    return len(value) if len(value) > 1024 else max(len(value), len(dumps(body)))

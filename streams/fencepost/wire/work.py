@@ -1,0 +1,108 @@
+"""Work that waits, or is too large for the state record, in a record of its own; and checkpoints."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fencepost.codec import BadRecord, dumps, loads_own
+from fencepost.core.evolve import builder
+from fencepost.core.task import Work
+from fencepost.core.times import format_ms
+from fencepost.wire.edge import CHECKPOINT_BYTES
+from fencepost.wire.schema import check
+from fencepost.wire.times import read_time
+
+VERSION: Final = 1
+WORK: Final = "work"  # the kind in the record's key, see core.ids.side_key
+CHECKPOINT: Final = "checkpoint"
+_new_work = builder(Work)
+
+
+def encode_work(task: str, work: Work, lane: str, nonce: str) -> bytes:
+    """The value of a work record; its key is the task ID, U+001F, "work", U+001F and `seq`."""
+    body = {"v": VERSION, "task": task, "lane": lane, "nonce": nonce, **work_fields(work)}
+    if work.own_record:
+        body["own_record"] = True
+    return dumps(body)
+
+
+def decode_work(value: bytes) -> Work:
+    """Raises BadRecord."""
+    return read_work(_body("work", value), "own_record", "")
+
+
+def encode_checkpoint(task: str, data: Any, lane: str, nonce: str, epoch: int | None = None) -> bytes:
+    """The value of a checkpoint; its key is the task ID, U+001F, "checkpoint", U+001F and 0.
+
+    Raises BadRecord where it is too large and NotEncodable where it is not JSON: the run is told, nothing else suffers.
+    """
+    raw = dumps(data)
+    if len(raw) > CHECKPOINT_BYTES:
+        raise BadRecord(f"has {len(raw):,} bytes as JSON; allowed: at most {CHECKPOINT_BYTES:,}", "checkpoint")
+    body = {"v": VERSION, "task": task, "lane": lane, "nonce": nonce, "data": data}
+    if epoch is not None:
+        body["epoch"] = epoch
+    return dumps(body)
+
+
+def decode_checkpoint(value: bytes) -> Any:
+    """The data. Raises BadRecord."""
+    return _body("checkpoint", value)["data"]
+
+
+def work_fields(work: Work) -> dict[str, Any]:
+    """Work as JSON, without what is at its default."""
+    fields: dict[str, Any] = {"seq": work.seq}
+    if work.trigger_id is not None:
+        fields["trigger"] = work.trigger_id
+    if work.slot_ms is not None:
+        fields["slot"] = format_ms(work.slot_ms)
+    if work.due_ms:
+        fields["due"] = format_ms(work.due_ms)
+    if work.arrived_ms:
+        fields["arrived"] = format_ms(work.arrived_ms)
+    if work.payload is not None:
+        fields["payload"] = work.payload
+    if work.headers is not None:
+        fields["headers"] = work.headers
+    if work.priority != 5:
+        fields["priority"] = work.priority
+    if work.offset >= 0:
+        fields["offset"] = work.offset
+    if work.attempt:
+        fields["attempt"] = work.attempt
+    if work.losses:
+        fields["losses"] = work.losses
+    if work.resumed:
+        fields["resumed"] = True
+    return fields
+
+
+def read_work(body: dict[str, Any], own_record: str, prefix: str) -> Work:
+    """Work from its JSON, checked against the schema before. `own_record`: the name of that mark here."""
+    slot, due, arrived = body.get("slot"), body.get("due"), body.get("arrived")
+    return _new_work(
+        body["seq"],
+        body.get("trigger"),
+        None if slot is None else read_time(slot, f"{prefix}slot"),
+        0 if due is None else read_time(due, f"{prefix}due"),
+        0 if arrived is None else read_time(arrived, f"{prefix}arrived"),
+        body.get("payload"),
+        body.get("headers"),
+        body.get("priority", 5),
+        body.get("offset", -1),
+        body.get("attempt", 0),
+        body.get("losses", 0),
+        body.get("resumed", False),
+        body.get(own_record, False),
+    )
+
+
+def _body(name: str, value: bytes) -> dict[str, Any]:
+    body = loads_own(value)
+    if type(body) is not dict:
+        raise BadRecord(f"a {name} record is a JSON object")
+    if body.get("v") != VERSION:
+        raise BadRecord(f"unknown version {str(body.get('v'))[:40]}; this release knows version {VERSION}", "v")
+    check(name, body)
+    return body
