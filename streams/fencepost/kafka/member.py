@@ -58,7 +58,6 @@ class Member:
         on_revoked: Callable[[Partitions], None],
         on_lost: Callable[[Partitions], None],
     ) -> None:
-        self._topic = topic
         self._on = (on_assigned, on_revoked, on_lost)
         self.rebalances = 0
         self._consumer = Consumer(_config(settings, protocol, ordinal, instance_id))
@@ -80,12 +79,12 @@ class Member:
         raw = self._consumer.consumer_group_metadata()
         return _parse(raw)
 
-    def committed(self, partitions: Collection[int], timeout_s: float) -> dict[int, CommittedOffset]:
+    def committed(self, partitions: Collection[int], topic: str, timeout_s: float) -> dict[int, CommittedOffset]:
         """Stable answers only: under read_committed the broker withholds an offset with a transaction pending on it.
 
         Partitions without a stable answer yet are missing from the result. Raises RetryLater when nothing came at all.
         """
-        asked = [TopicPartition(self._topic, partition) for partition in partitions]
+        asked = [TopicPartition(topic, partition) for partition in partitions]
         try:
             answers = self._consumer.committed(asked, timeout=timeout_s)
         except KafkaException as exception:
@@ -105,7 +104,8 @@ class Member:
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.rebalances += 1
-        consumer.incremental_assign(partitions)
+        # Nothing is ever fetched here, so the position does not matter; without one the client would ask for it.
+        consumer.incremental_assign([TopicPartition(item.topic, item.partition, 0) for item in partitions])
         consumer.pause(partitions)
         self._run(self._on[0], partitions)
 
@@ -138,7 +138,7 @@ def _config(settings: Settings, protocol: str, ordinal: int, instance_id: str | 
         "group.id": settings.group,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
-        "auto.offset.reset": "error",
+        "auto.offset.reset": "earliest",
         "isolation.level": "read_committed",
         # The guard ends a worker whose loop does not beat; this only has to lie above the longest handover.
         "max.poll.interval.ms": int(settings.handover_limit_s * 1000) + 300_000,

@@ -89,25 +89,32 @@ class Reader:
         good = []
         for message in batch:
             error = message.error()
-            place = (message.topic(), message.partition())
+            place: Place = (message.topic(), message.partition())  # type: ignore[assignment]
+            offset: int = message.offset()  # type: ignore[assignment]
             if error is None:
                 if place in self._position:
-                    self._position[place] = message.offset() + 1
+                    self._position[place] = offset + 1
                     good.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
                 if place in self._position:
-                    self._position[place] = max(self._position[place], message.offset())
+                    self._position[place] = max(self._position[place], offset)
             else:
                 self._failed(message, error)
         return good
 
     def end(self, topic: str, partition: int, timeout_s: float) -> int:
         """The end of what is committed there as of now. Raises RetryLater."""
+        return self.bounds(topic, partition, timeout_s)[1]
+
+    def bounds(self, topic: str, partition: int, timeout_s: float) -> tuple[int, int]:
+        """(first offset there is, end of what is committed). Raises RetryLater."""
         try:
-            _low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout_s, cached=False)
+            found = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout_s, cached=False)
         except KafkaException as exception:
-            raise problem_of(exception, f"asking for the end of {topic}-{partition}") from exception
-        return int(high)
+            raise problem_of(exception, f"asking for the bounds of {topic}-{partition}") from exception
+        if found is None:
+            raise RetryLater(f"no answer about the bounds of {topic}-{partition}")
+        return int(found[0]), int(found[1])
 
     def close(self) -> None:
         self._consumer.close()

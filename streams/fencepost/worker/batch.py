@@ -1,0 +1,179 @@
+"""A batch: what became of some events, on its way through one transaction.
+
+One batch is open at a time. It is offered until it was read back, or until its partitions are no longer held; so its
+parts are kept per partition, each under the nonce it was built under.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from fencepost.core.commands import (
+    Command,
+    DropCheckpoint,
+    DropWork,
+    Forget,
+    GiveUp,
+    History,
+    Launch,
+    PutCheckpoint,
+    PutWork,
+    Stop,
+)
+from fencepost.core.ids import SEPARATOR, side_key
+from fencepost.core.task import Task, TaskState, Work
+from fencepost.kafka.topics import Topics
+from fencepost.kafka.transaction import OutRecord
+from fencepost.wire.dead_letter import encode_dead_letter, given_up
+from fencepost.wire.history import encode_history
+from fencepost.wire.state import encode_state
+from fencepost.wire.work import CHECKPOINT, WORK, encode_checkpoint, encode_work
+from fencepost.worker.orders import RunEnded
+
+
+@dataclass(slots=True)
+class Part:
+    """What one partition contributes."""
+
+    partition: int
+    nonce: str
+    before: dict[str, TaskState] = field(default_factory=dict)  # confirmed states of the tasks touched
+    after: dict[str, Task] = field(default_factory=dict)
+    side: dict[str, Work | Any] = field(default_factory=dict)  # side records by key; None: tombstone
+    history: list[tuple[str, History]] = field(default_factory=list)
+    given_up_ms: int = 0
+    given_up: list[tuple[str, GiveUp]] = field(default_factory=list)
+    extra: list[OutRecord] = field(default_factory=list)  # dead letters and forwarded records
+    launches: list[tuple[str, Launch]] = field(default_factory=list)
+    stops: list[tuple[str, Stop]] = field(default_factory=list)
+    reports: list[RunEnded] = field(default_factory=list)  # inputs that exist nowhere else
+    triggers_next: int = -1  # the offset up to which triggers were taken; -1: none
+    control_next: int = -1
+    released: bool = False
+
+    def touch(self, task_id: str, before: Task) -> None:
+        if task_id not in self.before:
+            self.before[task_id] = before.state
+
+    def add(self, task_id: str, after: Task, commands: Iterable[Command]) -> None:
+        """What a step said. Work that is put and dropped within one batch leaves no record."""
+        self.after[task_id] = after
+        for command in commands:
+            kind = type(command)
+            if kind is History:
+                self.history.append((task_id, command))  # type: ignore[arg-type]
+            elif kind is Launch:
+                self.launches.append((task_id, command))  # type: ignore[arg-type]
+            elif kind is PutWork:
+                work = command.work  # type: ignore[union-attr]
+                self.side[side_key(task_id, WORK, work.seq)] = work
+            elif kind is DropWork:
+                seq = command.seq  # type: ignore[union-attr]
+                key = side_key(task_id, WORK, seq)
+                if seq >= self.before[task_id].next_seq:
+                    self.side.pop(key, None)
+                else:
+                    self.side[key] = None
+            elif kind is Stop:
+                self.stops.append((task_id, command))  # type: ignore[arg-type]
+            elif kind is PutCheckpoint:
+                self.side[side_key(task_id, CHECKPOINT, 0)] = _Checkpoint(command.data)  # type: ignore[union-attr]
+            elif kind is DropCheckpoint:
+                self.side[side_key(task_id, CHECKPOINT, 0)] = None
+            elif kind is GiveUp:
+                self.given_up.append((task_id, command))  # type: ignore[arg-type]
+            elif kind is not Forget:  # Forget needs no record: the state keeps the epoch
+                raise TypeError(f"the machine gave a command that the lane does not know: {kind.__name__}")
+
+    @property
+    def empty(self) -> bool:
+        return not (self.after or self.extra or self.triggers_next >= 0 or self.control_next >= 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Checkpoint:
+    data: Any
+
+
+Expected = dict[tuple[str, int, bytes], bytes | None]
+
+
+@dataclass(slots=True)
+class Batch:
+    """Parts by partition."""
+
+    parts: dict[int, Part] = field(default_factory=dict)
+    attempts: int = 0
+
+    def part(self, partition: int, nonce: str) -> Part:
+        known = self.parts.get(partition)
+        if known is None:
+            known = self.parts[partition] = Part(partition, nonce)
+        return known
+
+    @property
+    def empty(self) -> bool:
+        return all(part.empty for part in self.parts.values())
+
+    def starting(self) -> Iterator[int]:
+        """Partitions with a run to launch."""
+        return (part.partition for part in self.parts.values() if part.launches)
+
+
+class Encoder:
+    """Turns parts into records. One per lane; knows its names."""
+
+    def __init__(self, topics: Topics, lane: str, source: str) -> None:
+        self._topics = topics
+        self._lane = lane
+        self._source = source
+        self._headers: dict[str, tuple[tuple[str, bytes], ...]] = {}
+
+    def records(self, part: Part, expected: Expected) -> list[OutRecord]:
+        """State records first (their partition takes the sentinel), then the rest; fills in what must be read back."""
+        topic, number, lane, nonce = self._topics.state, part.partition, self._lane, part.nonce
+        out: list[OutRecord] = []
+        for task_id, task in part.after.items():
+            if task.state is part.before[task_id]:
+                continue
+            key, value = task_id.encode(), encode_state(task.state, lane, nonce)
+            expected[topic, number, key] = value
+            out.append(OutRecord(topic, number, key, value, self._ce("state")))
+        for name, content in part.side.items():
+            key = name.encode()
+            side = self._side(name.split(SEPARATOR)[0], content, nonce)
+            expected[topic, number, key] = side
+            out.append(OutRecord(topic, number, key, side))
+        runs = self._topics.runs
+        for task_id, event in part.history:
+            value = encode_history(task_id, event, lane, nonce)
+            out.append(OutRecord(runs, number, task_id.encode(), value, self._ce(event.kind)))
+        for task_id, command in part.given_up:
+            letter = given_up(
+                task_id, command.work, command.reason, part.after[task_id].state.epoch,
+                self._topics.triggers, number, part.given_up_ms,
+            )  # fmt: skip
+            value = encode_dead_letter(letter, lane, nonce)
+            out.append(OutRecord(self._topics.dead_letter, number, task_id.encode(), value, self._ce("given_up")))
+        out.extend(part.extra)
+        return out
+
+    def _side(self, task_id: str, content: Work | _Checkpoint | None, nonce: str) -> bytes | None:
+        if content is None:
+            return None
+        if isinstance(content, _Checkpoint):
+            return encode_checkpoint(task_id, content.data, self._lane, nonce)
+        return encode_work(task_id, content, self._lane, nonce)
+
+    def _ce(self, kind: str) -> tuple[tuple[str, bytes], ...]:
+        known = self._headers.get(kind)
+        if known is None:
+            # No ce_id of its own: key, epoch and kind name the event, and a header made for each record is not free.
+            known = self._headers[kind] = (
+                ("content-type", b"application/json"),
+                ("ce_type", f"fencepost.{kind}".encode()),
+                ("ce_source", self._source.encode()),
+            )
+        return known

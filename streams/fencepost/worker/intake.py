@@ -1,0 +1,242 @@
+"""From what was read (triggers, control, definitions) to events of tasks, dead letters and forwarded records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fencepost.codec import BadRecord
+from fencepost.core.events import Defined, Deleted, Event, Triggered
+from fencepost.core.ids import partition_of
+from fencepost.core.machine import IllegalEvent, step
+from fencepost.core.task import Definition
+from fencepost.kafka.reader import Reader
+from fencepost.kafka.transaction import OutRecord
+from fencepost.wire.control import read_control
+from fencepost.wire.dead_letter import encode_dead_letter, refused
+from fencepost.wire.definition import read_definition
+from fencepost.wire.trigger import read_trigger
+from fencepost.worker.batch import Part
+from fencepost.worker.context import LaneContext
+from fencepost.worker.partition import Partition
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+LOOK_UP_LIMIT_S = 3.0
+FORWARDED = "fencepost-forwarded"
+
+
+class Intake:
+    """Applies records to the tasks of one partition, into one part of a batch."""
+
+    def __init__(self, context: LaneContext, reader: Reader) -> None:
+        self._context = context
+        self._reader = reader
+
+    def apply(self, partition: Partition, part: Part, task_id: str, event: Event, now_ms: int) -> bool:
+        """Step one task. False: the event is not legal now (a stale report); nothing changed."""
+        before = partition.task(task_id)
+        try:
+            after, commands = step(before, event, now_ms)
+        except IllegalEvent as illegal:
+            self._context.log.info("event left out", task=task_id, why=str(illegal))
+            return False
+        part.touch(task_id, before)
+        part.add(task_id, after, commands)
+        partition.put(task_id, after, now_ms)
+        return True
+
+    def definitions(self, partition: Partition, part: Part, now_ms: int) -> None:
+        """Changed definitions, in their order."""
+        while partition.changes:
+            message = partition.changes.popleft()
+            try:
+                task_id, definition = read_definition(message.key(), message.value())
+            except BadRecord as bad:
+                self._dead_letter(partition, part, message, bad)
+                continue
+            if definition is None:
+                partition.definitions.pop(task_id, None)
+                definition = self._context.declared.find(task_id)
+            else:
+                partition.definitions[task_id] = definition
+            self.define(partition, part, task_id, definition, now_ms)
+
+    def define(
+        self, partition: Partition, part: Part, task_id: str, definition: Definition | None, now_ms: int, *,
+        restored: bool = False,
+    ) -> None:  # fmt: skip
+        if task_id in partition.unreadable:
+            return
+        partition.without_handler.discard(task_id)
+        if definition is not None:
+            self.apply(partition, part, task_id, Defined(definition, restored), now_ms)
+        elif task_id in partition.tasks:
+            self.apply(partition, part, task_id, Deleted(), now_ms)
+
+    def control(self, partition: Partition, part: Part, now_ms: int) -> None:
+        """Operators' records; they are taken even when triggers are held back."""
+        while partition.control:
+            message = partition.control.popleft()
+            part.control_next = message.offset() + 1
+            if self._forwarded(partition, part, message):
+                continue
+            try:
+                task_id, event = read_control(message.key(), message.value(), message.offset())
+            except BadRecord as bad:
+                self._dead_letter(partition, part, message, bad)
+                continue
+            if task_id in partition.unreadable:
+                self._dead_letter(partition, part, message, self._unreadable(partition, task_id))
+            elif task_id not in partition.tasks and self._definition(partition, task_id) is None:
+                self._dead_letter(partition, part, message, BadRecord("no task of this ID is known", "task"))
+            else:
+                self._meet(partition, part, task_id, now_ms)
+                self.apply(partition, part, task_id, event, now_ms)
+
+    def trigger(self, partition: Partition, part: Part, now_ms: int) -> str | None:
+        """The next trigger. Returns its task's ID if it was taken for one.
+
+        The caller makes sure that there is one, and that `blocked` is False.
+        """
+        message = partition.triggers.popleft()
+        offset = message.offset()
+        part.triggers_next = offset + 1
+        if self._forwarded(partition, part, message):
+            return None
+        try:
+            trigger = read_trigger(message.key(), message.value(), message.headers(), offset, message.timestamp()[1])
+        except BadRecord as bad:
+            self._dead_letter(partition, part, message, bad)
+            return None
+        task_id = trigger.task
+        if task_id in partition.unreadable:
+            self._dead_letter(partition, part, message, self._unreadable(partition, task_id))
+            return None
+        known = partition.tasks.get(task_id)
+        if known is None or known.definition is None:
+            definition = self._definition(partition, task_id)
+            if definition is None and known is None:
+                self._dead_letter(partition, part, message, BadRecord("no task of this ID is defined", "task"))
+                return None
+            self._meet(partition, part, task_id, now_ms)
+        self.apply(partition, part, task_id, Triggered(trigger), now_ms)
+        return task_id
+
+    def blocked(self, partition: Partition) -> bool:
+        """Whether the next trigger's ID is not known, and the definitions still have to be read to their end as of now.
+
+        A definition that was produced just before its first trigger must not be missed.
+        """
+        message = partition.triggers[0]
+        offset = message.offset()
+        if offset <= partition.checked_offset:
+            return False
+        task_id = _plain_id(message)
+        if task_id is None:
+            return False
+        known = partition.tasks.get(task_id)
+        if (known is not None and known.definition is not None) or self._definition(partition, task_id) is not None:
+            return False
+        return not self._looked_up(partition)
+
+    def _looked_up(self, partition: Partition) -> bool:
+        tasks, number = self._context.topics.tasks, partition.number
+        if partition.check_until is None:
+            end = self._reader.end(tasks, number, LOOK_UP_LIMIT_S)
+            partition.check_until = (end, partition.triggers[-1].offset())
+        end, last = partition.check_until
+        if self._reader.position(tasks, number) < end or partition.changes:
+            return False
+        partition.checked_offset, partition.check_until = last, None
+        return True
+
+    def _definition(self, partition: Partition, task_id: str) -> Definition | None:
+        return partition.definitions.get(task_id) or self._context.declared.find(task_id)
+
+    def _meet(self, partition: Partition, part: Part, task_id: str, now_ms: int) -> None:
+        """Give a task that was only defined so far its definition."""
+        known = partition.tasks.get(task_id)
+        if known is not None and known.definition is not None:
+            return
+        definition = self._definition(partition, task_id)
+        if definition is not None:
+            self.apply(partition, part, task_id, Defined(definition, restored=True), now_ms)
+
+    def _forwarded(self, partition: Partition, part: Part, message: Message) -> bool:
+        """A record on the wrong partition goes to the right one, in the transaction that consumes it.
+
+        Clients with another partitioner land the same key elsewhere; left there, one ID would have two owners.
+        The origin goes along as a deduplication ID where the trigger has none of its own.
+        """
+        task_id = _plain_id(message) or _body_id(message)
+        if task_id is None:
+            return False
+        key = task_id.encode()
+        right = partition_of(key, self._context.partition_count)
+        if right == partition.number:
+            return False
+        headers = [(name, value) for name, value in message.headers() or () if value is not None]
+        names = {name for name, _value in headers}
+        origin = f"{message.topic()}-{message.partition()}-{message.offset()}"
+        if FORWARDED in names:
+            return False
+        headers.append((FORWARDED, origin.encode()))
+        if "ce_id" not in names and not _has_id(message):
+            headers.append(("ce_id", origin.encode()))
+        part.extra.append(OutRecord(message.topic() or "", right, key, message.value(), tuple(headers)))
+        return True
+
+    def _unreadable(self, partition: Partition, task_id: str) -> BadRecord:
+        return BadRecord(f"the state of {task_id} was written by a newer version; this worker leaves it alone", "task")
+
+    def _dead_letter(self, partition: Partition, part: Part, message: Message, bad: BadRecord) -> None:
+        self._context.meters.dead_letter(bad.field or "record")
+        self._context.log.warning(
+            "dead letter",
+            topic=message.topic(),
+            partition=message.partition(),
+            offset=message.offset(),
+            field=bad.field,
+            why=bad.reason,
+        )
+        letter = refused(
+            bad,
+            message.topic() or "",
+            message.partition() or 0,
+            message.offset() or 0,
+            message.key(),
+            message.value(),
+            message.headers(),
+            self._context.clock.now_ms(),
+        )
+        value = encode_dead_letter(letter, self._context.lane, partition.nonce)
+        part.extra.append(OutRecord(self._context.topics.dead_letter, partition.number, message.key(), value))
+
+
+def _plain_id(message: Message) -> str | None:
+    """The task ID that the key says, if it is one at all."""
+    key = message.key()
+    if not key:
+        return None
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _body_id(message: Message) -> str | None:
+    """The task ID in the body of a record without key."""
+    if message.key() is not None:
+        return None
+    try:
+        return read_trigger(None, message.value(), message.headers(), 0, 0).task
+    except BadRecord:
+        return None
+
+
+def _has_id(message: Message) -> bool:
+    try:
+        return read_trigger(message.key(), message.value(), message.headers(), 0, 0).id is not None
+    except BadRecord:
+        return True

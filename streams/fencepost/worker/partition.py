@@ -1,0 +1,142 @@
+"""What a lane knows of one partition: where its acquisition stands, and the tasks restored from its log."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fencepost.core.machine import new_task, startable, wake_at_ms
+from fencepost.core.ownership import Holding, Phase
+from fencepost.core.task import Definition, Status, Task
+from fencepost.worker.orders import RunEnded
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+    from fencepost.worker.restore import Restore
+
+
+class Partition:
+    """Mutable, of one lane and one thread. Thrown away when the partition is given up."""
+
+    def __init__(self, holding: Holding) -> None:
+        self.holding = holding
+        self.own_nonce_on_owners = False
+        self.restore: Restore | None = None
+        self.found: dict[tuple[str, int], RunEnded] = {}  # reports that came while the partition was not held
+        self.live: dict[str, int] = {}  # task -> epoch given to the runners and not reported ended
+        self.stopped_for_handover = False
+        self.draining_since_s = 0.0
+        self.release_sent_s: float | None = None
+        self.trigger_start = -1
+        self.control_start = -1
+        self.restore_began_s = 0.0
+        self.renewed: tuple[str, int] | None = None  # the last renewal of this lane that named it
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what was restored."""
+        self.tasks: dict[str, Task] = {}
+        self.definitions: dict[str, Definition] = {}
+        self.unreadable: set[str] = set()  # state of a version this worker cannot read: never touched
+        self.waits: dict[str, float] = {}  # task found RUNNING -> boot time until which its lease is waited for
+        self.triggers: deque[Message] = deque()
+        self.control: deque[Message] = deque()
+        self.changes: deque[Message] = deque()
+        self.triggers_offset = -1  # everything below was read back: what is committed
+        self.control_offset = -1
+        self.control_committed = -1
+        self.triggers_committed = -1
+        self.adopted: list[tuple[str, int]] = []  # runs of this process that go on under the new nonce
+        self.undefined: list[tuple[str, Definition | None]] = []  # definitions that changed while nobody looked
+        self.checked_offset = -1  # triggers up to here were looked up in the definitions as of after they came
+        self.check_until: tuple[int, int] | None = None  # (end of tasks-p, last trigger it speaks for)
+        self.without_handler: set[str] = set()
+        self._timers: list[tuple[int, str]] = []
+        self._timer_of: dict[str, int] = {}
+        self._ready: list[tuple[int, int, str]] = []
+        self._is_ready: set[str] = set()
+        self._order = 0
+
+    @property
+    def number(self) -> int:
+        return self.holding.partition
+
+    @property
+    def nonce(self) -> str:
+        return self.holding.nonce
+
+    @property
+    def served(self) -> bool:
+        """Whether records may be written for it under its nonce."""
+        return self.holding.phase in (Phase.HELD, Phase.DRAINING, Phase.RELEASING)
+
+    @property
+    def starts(self) -> bool:
+        """Whether new runs may start."""
+        return self.holding.phase is Phase.HELD
+
+    @property
+    def offsets_trail(self) -> bool:
+        """Whether something was read back that is not committed yet."""
+        return self.triggers_offset != self.triggers_committed or self.control_offset > self.control_committed
+
+    def task(self, task_id: str) -> Task:
+        known = self.tasks.get(task_id)
+        return known if known is not None else new_task(task_id)
+
+    def put(self, task_id: str, task: Task, now_ms: int) -> None:
+        """Keep the task and plan when it needs attention next."""
+        self.tasks[task_id] = task
+        if startable(task, now_ms):
+            self.make_ready(task_id, task)
+        wake_ms = wake_at_ms(task, now_ms)
+        if wake_ms is None:
+            self._timer_of.pop(task_id, None)
+        elif self._timer_of.get(task_id) != wake_ms:
+            self._timer_of[task_id] = wake_ms
+            heapq.heappush(self._timers, (wake_ms, task_id))
+
+    def make_ready(self, task_id: str, task: Task) -> None:
+        if task_id in self._is_ready or task_id in self.waits or task_id in self.without_handler:
+            return
+        self._is_ready.add(task_id)
+        self._order += 1
+        work = task.waiting[0] if task.waiting else task.state.work
+        priority = work.priority if work is not None else 5
+        heapq.heappush(self._ready, (priority, self._order, task_id))
+
+    def next_ready(self, now_ms: int) -> str | None:
+        """The task to start next; taken from the queue."""
+        while self._ready:
+            _priority, _order, task_id = heapq.heappop(self._ready)
+            if task_id in self._is_ready:
+                self._is_ready.discard(task_id)
+                task = self.tasks.get(task_id)
+                if task is not None and startable(task, now_ms):
+                    return task_id
+        return None
+
+    @property
+    def ready(self) -> int:
+        return len(self._is_ready)
+
+    def due(self, now_ms: int, limit: int) -> Iterator[str]:
+        """Tasks whose time has come, at most `limit`; each is taken from the plan and planned again by `put`."""
+        while self._timers and limit > 0 and self._timers[0][0] <= now_ms:
+            wake_ms, task_id = heapq.heappop(self._timers)
+            if self._timer_of.get(task_id) == wake_ms:
+                del self._timer_of[task_id]
+                limit -= 1
+                yield task_id
+
+    def next_due_ms(self) -> int | None:
+        while self._timers and self._timer_of.get(self._timers[0][1]) != self._timers[0][0]:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
+
+    def running(self) -> Iterator[Task]:
+        """Tasks whose state says RUNNING."""
+        return (task for task in self.tasks.values() if task.state.status is Status.RUNNING)

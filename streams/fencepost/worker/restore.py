@@ -1,0 +1,109 @@
+"""Step 3 of an acquisition: the records of state-p and tasks-p, read from the start until the own nonce comes back.
+
+The newest record of each key counts. Not the watermark tells the end: an open transaction would hold it down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fencepost.codec import BadRecord, loads_own
+from fencepost.core.ids import SEPARATOR, side_key, split_key
+from fencepost.core.machine import new_task, restored_task
+from fencepost.core.task import Definition, Task, TaskState, Work
+from fencepost.wire.definition import read_definition
+from fencepost.wire.state import decode_state
+from fencepost.wire.work import CHECKPOINT, WORK, decode_checkpoint, decode_work
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+FENCE_KEY = side_key("", "fence", 0).encode()
+SENTINEL_KEY = side_key("", "sentinel", 0).encode()
+MARK_KEY = side_key("", "mark", 0).encode()
+_OWN_PREFIX = SEPARATOR.encode()
+
+
+@dataclass(slots=True)
+class Restored:
+    """What came out: tasks with a state or a schedule, all definitions, and what could not be read."""
+
+    tasks: dict[str, Task] = field(default_factory=dict)
+    definitions: dict[str, Definition] = field(default_factory=dict)
+    unreadable: dict[str, str] = field(default_factory=dict)  # task -> why
+    bad_definitions: dict[str, str] = field(default_factory=dict)
+
+
+class Restore:
+    """Collects one partition's records. `nonce` is the own one; `tasks_end` how far tasks-p must be read."""
+
+    def __init__(self, nonce: str, tasks_end: int) -> None:
+        self.nonce = nonce
+        self.tasks_end = tasks_end
+        self.nonce_read = False
+        self._state: dict[bytes, bytes] = {}
+        self._definitions: dict[bytes, bytes] = {}
+
+    def state_record(self, message: Message) -> str | None:
+        """Take one record of state-p. Returns the nonce if it is a fence, own or foreign."""
+        key, value = message.key(), message.value()
+        if key == FENCE_KEY:
+            nonce = fence_nonce(value)
+            if nonce == self.nonce:
+                self.nonce_read = True
+            return nonce
+        if key is None or key.startswith(_OWN_PREFIX):
+            return None
+        if value is None:
+            self._state.pop(key, None)
+        else:
+            self._state[key] = value
+        return None
+
+    def task_record(self, message: Message) -> None:
+        key, value = message.key(), message.value()
+        if key is None:
+            return
+        if value is None:
+            self._definitions.pop(key, None)
+        else:
+            self._definitions[key] = value
+
+    def finish(self) -> Restored:
+        """Decode the newest of each. What cannot be read is set aside by ID, never overwritten."""
+        out = Restored()
+        states: dict[str, TaskState] = {}
+        works: dict[str, list[Work]] = {}
+        checkpoints: dict[str, Any] = {}
+        for raw_key, value in self._state.items():
+            try:
+                task_id, kind, _number = split_key(raw_key.decode())
+                if kind is None:
+                    states[task_id] = decode_state(value)
+                elif kind == WORK:
+                    works.setdefault(task_id, []).append(decode_work(value))
+                elif kind == CHECKPOINT:
+                    checkpoints[task_id] = decode_checkpoint(value)
+            except (BadRecord, ValueError) as error:
+                out.unreadable[raw_key.decode("utf-8", "backslashreplace").split(SEPARATOR)[0]] = str(error)
+        for raw_key, value in self._definitions.items():
+            try:
+                task_id, definition = read_definition(raw_key, value)
+                if definition is not None:
+                    out.definitions[task_id] = definition
+            except BadRecord as error:
+                out.bad_definitions[raw_key.decode("utf-8", "backslashreplace")] = str(error)
+        for task_id in works.keys() - states.keys():
+            states[task_id] = new_task(task_id).state
+        for task_id, state in states.items():
+            out.tasks[task_id] = restored_task(state, works.get(task_id, ()), checkpoints.get(task_id))
+        for task_id in out.unreadable:
+            out.tasks.pop(task_id, None)
+        self._state, self._definitions = {}, {}
+        return out
+
+
+def fence_nonce(value: bytes | None) -> str:
+    body = loads_own(value or b"null")
+    return str(body.get("nonce", "")) if isinstance(body, dict) else ""

@@ -1,0 +1,226 @@
+"""A worker process: guard and runners first, then Kafka, then its lanes, until it is told to stop.
+
+SIGTERM or SIGINT: start nothing more, let runs end for `stop_limit_s`, end the rest, give partitions back, leave.
+A second signal: end runs at once. A third, or a stop that hangs: exit without ceremony; the guard sweeps.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from types import FrameType
+from typing import Any
+
+import structlog
+
+from fencepost.codec import BadRecord
+from fencepost.core.lease import Lease
+from fencepost.core.task import Definition
+from fencepost.kafka.errors import Die, KafkaProblem, NotInitialised, RetryLater, WrongNamespace
+from fencepost.kafka.namespace import NamespaceInfo, load_namespace
+from fencepost.kafka.topics import Topics
+from fencepost.kafka.transaction import transactional_ids
+from fencepost.settings import Settings
+from fencepost.wire.definition import definition_from_json
+from fencepost.worker.clock import Clock
+from fencepost.worker.context import LaneContext
+from fencepost.worker.credit import Credit
+from fencepost.worker.declared import Declared
+from fencepost.worker.guard.client import GuardedRunners, GuardLost, RunnerSettings
+from fencepost.worker.identity import new_identity
+from fencepost.worker.lane import Lane
+from fencepost.worker.meters import Meters, NoMeters
+
+CONNECT_FIRST_S = 0.5
+CONNECT_MOST_S = 10.0
+CLOSE_LIMIT_S = 15.0
+
+
+class Exit(IntEnum):
+    """Exit codes of a worker."""
+
+    STOPPED = 0
+    FAILED = 1
+    CUT_OFF = 3  # the stop took too long
+
+
+@dataclass(slots=True)
+class Stop:
+    """How far the wish to stop has gone: counted signals."""
+
+    signals: int = 0
+    changed: threading.Event = field(default_factory=threading.Event)
+
+
+def main(settings: Settings) -> int:
+    """Run a worker until it is told to stop. Returns the exit code."""
+    return Worker(settings).run()
+
+
+class Worker:
+    """One process with one or more lanes, each with a guard and runners of its own."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._identity = new_identity(settings.worker_id)
+        self._log = structlog.get_logger("fencepost.worker").bind(worker=self._identity.worker)
+        self._stop = Stop()
+        self._meters: Meters = NoMeters()
+        self._lanes: list[Lane] = []
+        self._failures: list[BaseException] = []
+
+    def run(self) -> int:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._signalled)
+        slots = max(1, self._settings.slots // self._settings.lanes)
+        runners = [GuardedRunners(_runner_settings(self._settings, slots)) for _ in range(self._settings.lanes)]
+        for each in runners:
+            each.open()
+        try:
+            info = self._connect()
+            if info is None:
+                return Exit.STOPPED
+            threads = self._start_lanes(info, runners, slots)
+            return self._wait(threads)
+        finally:
+            for each in runners:
+                each.close(0.0)
+
+    def _signalled(self, number: int, _frame: FrameType | None) -> None:
+        self._stop.signals += 1
+        self._stop.changed.set()
+        if self._stop.signals >= 3:
+            os._exit(Exit.CUT_OFF)
+
+    def _connect(self) -> NamespaceInfo | None:
+        """Wait for Kafka, as long as it takes. None: told to stop meanwhile."""
+        delay_s = CONNECT_FIRST_S
+        while not self._stop.signals:
+            try:
+                info = load_namespace(self._settings)
+            except (NotInitialised, WrongNamespace, Die) as problem:
+                raise problem
+            except KafkaProblem as problem:
+                at = self._settings.bootstrap
+                self._log.warning("Kafka does not answer; trying again", bootstrap=at, in_s=delay_s, why=str(problem))
+                self._stop.changed.wait(delay_s)
+                delay_s = min(CONNECT_MOST_S, delay_s * 2)
+                continue
+            return info
+        return None
+
+    def _start_lanes(self, info: NamespaceInfo, runners: list[GuardedRunners], slots: int) -> list[threading.Thread]:
+        threads = []
+        for ordinal, each in enumerate(runners):
+            context = self._context(info, each, ordinal, slots)
+            lane = Lane(context, info.group_protocol, lambda _output: None, lambda: False)
+            self._lanes.append(lane)
+            thread = threading.Thread(target=self._run_lane, args=(lane, context), name=f"lane-{ordinal}")
+            thread.start()
+            threads.append(thread)
+        return threads
+
+    def _context(self, info: NamespaceInfo, runners: GuardedRunners, ordinal: int, slots: int) -> LaneContext:
+        settings = replace(self._settings, session_timeout_s=info.session_timeout_s)
+        lane = self._identity.lane_id(ordinal)
+        return LaneContext(
+            settings=settings,
+            topics=Topics(settings.namespace),
+            partition_count=info.partitions,
+            handover_limit_s=settings.handover_limit(info.group_protocol),
+            identity=self._identity,
+            ordinal=ordinal,
+            lane=lane,
+            ring=transactional_ids(settings.namespace, self._identity.worker, ordinal),
+            runners=runners,
+            declared=Declared(declared_definitions(runners.declared), runners.handlers),
+            clock=Clock(),
+            lease=Lease(settings.lease_ttl_s, settings.renewal_s),
+            credit=Credit(slots),
+            meters=self._meters,
+            log=self._log.bind(lane=lane),
+        )
+
+    def _run_lane(self, lane: Lane, context: LaneContext) -> None:
+        try:
+            self._open(lane, context)
+            self._serve(lane)
+            lane.close(self._settings.stop_limit_s)
+        except BaseException as failure:  # noqa: BLE001 - handed to the main thread, which says it and exits
+            self._failures.append(failure)
+        finally:
+            self._stop.changed.set()
+
+    def _open(self, lane: Lane, context: LaneContext) -> None:
+        while not self._stop.signals:
+            context.runners.beat()
+            try:
+                lane.open()
+            except RetryLater as problem:
+                context.log.warning("Kafka does not answer; trying again", why=str(problem))
+                continue
+            return
+
+    def _serve(self, lane: Lane) -> None:
+        """Turn after turn; then, once told to stop, until the runs have ended or the limit has passed."""
+        while not self._stop.signals and not self._failures:
+            lane.turn()
+        lane.drain()
+        until_s = time.monotonic() + self._settings.stop_limit_s
+        asked = False
+        while not lane.idle:
+            late = time.monotonic() > until_s or self._stop.signals > 1
+            if late and not asked:
+                asked = True
+                lane.end_runs(0.0 if self._stop.signals > 1 else 1.0)
+            lane.turn()
+
+    def _wait(self, threads: list[threading.Thread]) -> int:
+        """Until the lanes are done; bounded once a stop was asked for."""
+        cut_off_s: float | None = None
+        while any(thread.is_alive() for thread in threads):
+            self._stop.changed.wait(0.2)
+            if (self._stop.signals or self._failures) and cut_off_s is None:
+                cut_off_s = time.monotonic() + self._settings.stop_limit_s + CLOSE_LIMIT_S
+                self._log.info("stopping", limit_s=self._settings.stop_limit_s)
+            if cut_off_s is not None:
+                if time.monotonic() > cut_off_s:
+                    self._log.error("the stop took too long; cut off")
+                    os._exit(Exit.CUT_OFF)
+                time.sleep(0.01)
+        for failure in self._failures:
+            self._say(failure)
+        return Exit.FAILED if self._failures else Exit.STOPPED
+
+    def _say(self, failure: BaseException) -> None:
+        if isinstance(failure, KafkaProblem | GuardLost):
+            self._log.error("the worker ends", why=str(failure), kind=type(failure).__name__)
+        else:
+            self._log.error("the worker ends on a bug", exc_info=failure)
+
+
+def declared_definitions(declared: list[dict[str, Any]]) -> list[Definition]:
+    """What the app declares, as definitions. Raises BadRecord naming the task."""
+    definitions = []
+    for body in declared:
+        try:
+            definitions.append(definition_from_json(str(body["task"]), body))
+        except BadRecord as bad:
+            raise BadRecord(f"task {body.get('task')!r} of the app: {bad.reason}", bad.field) from bad
+    return definitions
+
+
+def _runner_settings(settings: Settings, slots: int) -> RunnerSettings:
+    return RunnerSettings(
+        app=settings.app,
+        slots=slots,
+        shared_processes=settings.shared_processes,
+        margin_s=settings.margin_s,
+        beat_ttl_s=settings.lease_ttl_s,
+        commands=settings.commands,
+    )
