@@ -20,12 +20,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from .archive import find_archive
 from .errors import BrokerError
 from .identity import Identity, new_uuid, read_identity, read_meta, write_identity
-from .jars import KafkaJars, find_jars
+from .jars import find_jars
 from .java import find_java
 from .keeper import Keeper
-from .node import Node, Program
+from .node import Node, Program, telling_line
 from .ports import check_free, choose_ports
 from .settings import NodeOptions, Ports, ProxyListener, as_properties, log_properties, server_properties
 from .wire import serving_brokers
@@ -55,6 +56,7 @@ class Cluster:
     heap_mb    each broker's heap in MiB
     jvm_flags  after our own, so that they win
     detached   the brokers outlive this program
+    archive    use the archive of Kafka's classes, if there is one
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Cluster:
         heap_mb: int = 256,
         jvm_flags: Sequence[str] = (),
         detached: bool = False,
+        archive: bool = True,
     ) -> None:
         if nodes not in (1, 3):
             raise BrokerError(f"nodes is {nodes}: give 1 or 3 (two cannot outvote a failure)")
@@ -84,6 +87,7 @@ class Cluster:
         self._heap_mb = heap_mb
         self._jvm_flags = tuple(jvm_flags)
         self._detached = detached
+        self._use_archive = archive
         self._nodes = {n: Node(self.folder, n, address) for n, address in enumerate(self.addresses, start=1)}
         self._keeper: Keeper | None = None
         self._identity: Identity | None = None
@@ -135,10 +139,10 @@ class Cluster:
 
     def start(self) -> None:
         """Starts every node that does not run and waits until all serve. Raises BrokerError."""
-        self._program = Program(find_java(), find_jars(), self._heap_mb, self._jvm_flags)
+        program = self._program = self._find_program()
         with self._locked():
             for attempt in range(1, _PORT_TRIES + 1):
-                chosen_by_us = self._take_up(self._program.jars)
+                chosen_by_us = self._take_up(program)
                 try:
                     self._start_nodes(self.node_ids)
                     return
@@ -234,18 +238,21 @@ class Cluster:
         finally:
             lock.close()
 
-    def _take_up(self, jars: KafkaJars) -> bool:
+    def _find_program(self) -> Program:
+        java, jars = find_java(), find_jars()
+        archive = find_archive(java, jars) if self._use_archive else None
+        return Program(java, jars, self._heap_mb, self._jvm_flags, archive)
+
+    def _take_up(self, program: Program) -> bool:
         """Makes the folder's identity and data folders, or checks them. True if the ports are our choice."""
         identity = read_identity(self.folder)
         if identity is None:
             ports = self._wanted_ports or self._free_ports()
-            identity = Identity(new_uuid(), self.addresses, ports, jars.version, formatted=False)
+            identity = Identity(new_uuid(), self.addresses, ports, program.jars.version, formatted=False)
             write_identity(self.folder, identity)
         if identity.addresses != self.addresses:
-            raise BrokerError(
-                f"{self.folder} holds another cluster, {len(identity.addresses)} at {', '.join(identity.addresses)} and not "
-                f"{len(self.addresses)} at {', '.join(self.addresses)}: choose another folder"
-            )
+            theirs, ours = ", ".join(identity.addresses), ", ".join(self.addresses)
+            raise BrokerError(f"{self.folder} holds another cluster (at {theirs}, not {ours}): choose another folder")
         running = self.running()
         if self._wanted_ports is not None and self._wanted_ports != identity.ports:
             if running:
@@ -255,9 +262,9 @@ class Cluster:
             (proxied,) = choose_ports(self.addresses, 1)
             identity = replace(identity, ports=replace(identity.ports, proxied=proxied))
         if not identity.formatted:
-            self._format(identity, jars)
+            self._format(identity, program)
         self._check_data(identity)
-        self._identity = replace(identity, formatted=True, kafka_version=jars.version)
+        self._identity = replace(identity, formatted=True, kafka_version=program.jars.version)
         write_identity(self.folder, self._identity)
         return self._wanted_ports is None and not running
 
@@ -265,7 +272,7 @@ class Cluster:
         client, controller, proxied = choose_ports(self.addresses, 3)
         return Ports(client, controller, proxied if self._proxy else 0)
 
-    def _format(self, identity: Identity, jars: KafkaJars) -> None:
+    def _format(self, identity: Identity, program: Program) -> None:
         """Formats every data folder. What an interrupted start left half-formatted is emptied: it never served."""
         for node in self._nodes.values():
             node.data.mkdir(parents=True, exist_ok=True)
@@ -273,15 +280,13 @@ class Cluster:
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         first = self._nodes[1]
         self._write_settings(first, identity.ports)
-        command: list[str | Path] = [find_java(), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", jars.classpath]
+        command: list[str | Path] = [program.java, *program.quick_flags(), "-cp", program.jars.classpath]
         command += ["kafka.tools.StorageTool", "format", "--cluster-id", identity.cluster_id]
         command += ["--config", first.folder / "server.properties"]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            reason = (done.stderr + done.stdout).strip().splitlines() or ["no reason told"]
-            raise BrokerError(
-                f"Kafka could not format {first.data} ({reason[-1]}): delete {self.folder} and start again"
-            )
+            reason = telling_line(done.stderr + done.stdout) or "no reason told"
+            raise BrokerError(f"Kafka could not format {first.data}: {reason}; mend that and start again")
         # The other nodes get the same feature levels and an ID of their own: one JVM less for each.
         for node in list(self._nodes.values())[1:]:
             shutil.copy(first.data / "bootstrap.checkpoint", node.data)
@@ -312,8 +317,7 @@ class Cluster:
         (node.folder / "log4j2.properties").write_text(log_properties(node.log_file))
 
     def _start_nodes(self, node_ids: Sequence[int], *, wait: bool = True) -> None:
-        if self._program is None:
-            self._program = Program(find_java(), find_jars(), self._heap_mb, self._jvm_flags)
+        program = self._program = self._program or self._find_program()
         ports = self.ports
         stopped = [self._node(n) for n in node_ids if self._node(n).process is None]
         for node in stopped:
@@ -321,7 +325,7 @@ class Cluster:
                 self._check_ports(node, ports)
             self._write_settings(node, ports)
         for node in stopped:
-            self._spawn(node)
+            self._spawn(node, program)
         if wait:
             self._wait_ready(node_ids, READY_TIMEOUT_S)
 
@@ -330,10 +334,9 @@ class Cluster:
         for port in filter(None, (ports.client, ports.controller, ports.proxied)):
             check_free(node.address, port)
 
-    def _spawn(self, node: Node) -> None:
-        assert self._program is not None
+    def _spawn(self, node: Node, program: Program) -> None:
         special = self._options.get(node.node_id, NodeOptions())
-        process = node.spawn(self._program, special.prefix, special.env)
+        process = node.spawn(program, special.prefix, special.env)
         if not self._detached:
             self._keeper = self._keeper or Keeper()
             self._keeper.keep(process.pid)

@@ -1,8 +1,8 @@
 """Kafka's jars: fetched through Maven into a cache outside the repository, every one checked at each start.
 
-The cache is `${XDG_CACHE_HOME:-~/.cache}/fencepost/kafka-VERSION`. It is filled in a folder beside it and
-renamed, so that an interrupted fetch leaves no half-filled cache. `FENCEPOST_KAFKA_HOME` names a Kafka distribution to be
-used instead.
+The cache is `${XDG_CACHE_HOME:-~/.cache}/fencepost/kafka-VERSION`. It is filled in a folder beside it and renamed, so
+that an interrupted fetch leaves no half-filled cache. `FENCEPOST_KAFKA_HOME` names a Kafka distribution to be used
+instead.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class KafkaJars:
 
     @property
     def classpath(self) -> str:
-        return f"{self.folder}/*"
+        """Every jar by name: an archive of classes is good only for the very same list."""
+        return ":".join(map(str, sorted(self.folder.glob("*.jar"))))
 
 
 def find_jars() -> KafkaJars:

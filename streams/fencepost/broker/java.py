@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -36,11 +37,17 @@ def find_java() -> Path:
 
 def java_major(java: Path) -> int:
     """The feature version that `java -version` tells (8 for "1.8.0_402"). Raises BrokerError if it tells none."""
+    match = re.search(r'version "(?:1\.)?(\d+)', java_text(java))
+    if match is None:
+        raise BrokerError(f"{java} -version told no version: {_MEND}")
+    return int(match[1])
+
+
+@functools.cache
+def java_text(java: Path) -> str:
+    """What `java -version` prints: the version and the build. Raises BrokerError if it cannot be run."""
     try:
         told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BrokerError(f"{java} -version failed ({error}): {_MEND}") from error
-    match = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
-    if match is None:
-        raise BrokerError(f"{java} -version told no version: {_MEND}")
-    return int(match[1])
+    return told.stderr + told.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from .jars import KafkaJars
 from .process import Process
 
 _POLL_S = 0.05
+_THROWN = re.compile(r"(?:^|(?<=Exception in thread \"main\" ))[\w.$]+(?:Exception|Error): .*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +26,20 @@ class Program:
     jars: KafkaJars
     heap_mb: int
     jvm_flags: Sequence[str]
+    archive: Path | None
+
+    def quick_flags(self) -> list[str]:
+        """Small, quick to start, and no compiler threads competing with the workers for two cores."""
+        archive = [f"-XX:SharedArchiveFile={self.archive}", "-Xlog:cds=off"] if self.archive else []
+        return ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *archive]
 
     def command(self, node: Node, prefix: Sequence[str]) -> list[str]:
         return [
             *prefix,
             str(self.java),
+            *self.quick_flags(),
             f"-Xms{self.heap_mb}m",
             f"-Xmx{self.heap_mb}m",
-            # Small, quick to start, and no compiler threads competing with the workers for two cores.
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
-            "-Xshare:auto",
             "-XX:+ExitOnOutOfMemoryError",
             "-Djava.awt.headless=true",
             *self.jvm_flags,
@@ -147,6 +152,15 @@ class Node:
 def _last_error(file: Path, start: int) -> str | None:
     with open(file, "rb") as log:
         log.seek(start)
-        lines = log.read().decode(errors="replace").splitlines()
-    telling = [line for line in lines if any(word in line for word in (" ERROR ", " FATAL ", "Error:", "Exception:"))]
-    return telling[-1].strip()[:300] if telling else None
+        return telling_line(log.read().decode(errors="replace"))
+
+
+def telling_line(text: str) -> str | None:
+    """The first error and what was thrown with it, in one line without the stack. None if no line tells one."""
+    lines = text.splitlines()
+    for at, line in enumerate(lines):
+        thrown = next((found for after in lines[at : at + 2] if (found := _THROWN.search(after))), None)
+        if " ERROR " in line or " FATAL " in line or thrown:
+            said = line.partition(" ERROR ")[2] if thrown is None or thrown.string != line else ""
+            return " ".join(filter(None, (said, thrown[0] if thrown else ""))).strip()[:400]
+    return None
