@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from fencepost.kafka.config import client_config
-from fencepost.kafka.errors import Die, RetryLater, WrongNamespace, classify, describe, problem_of
+from fencepost.kafka.errors import Die, RetryLater, WrongNamespace, classify, describe
 from fencepost.settings import Settings
 
 Place = tuple[str, int]
@@ -101,20 +101,6 @@ class Reader:
             else:
                 self._failed(message, error)
         return good
-
-    def end(self, topic: str, partition: int, timeout_s: float) -> int:
-        """The end of what is committed there as of now. Raises RetryLater."""
-        return self.bounds(topic, partition, timeout_s)[1]
-
-    def bounds(self, topic: str, partition: int, timeout_s: float) -> tuple[int, int]:
-        """(first offset there is, end of what is committed). Raises RetryLater."""
-        try:
-            found = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout_s, cached=False)
-        except KafkaException as exception:
-            raise problem_of(exception, f"asking for the bounds of {topic}-{partition}") from exception
-        if found is None:
-            raise RetryLater(f"no answer about the bounds of {topic}-{partition}")
-        return int(found[0]), int(found[1])
 
     def close(self) -> None:
         self._consumer.close()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from fencepost.core import ownership as own
 from fencepost.core.ownership import FenceRecord, Holder, Phase, Picture
+from fencepost.kafka.bounds import Bounds
 from fencepost.kafka.errors import KafkaProblem, RetryLater, StepDown, WrongNamespace
 from fencepost.kafka.member import Member
 from fencepost.kafka.reader import BEGINNING, Reader
@@ -45,6 +46,7 @@ class Acquisitions:
         context: LaneContext,
         ring: Ring,
         reader: Reader,
+        bounds: Bounds,
         member: Member,
         on_held: Callable[[Partition, Restored], None],
         on_let_go: Callable[[Partition], None],
@@ -52,6 +54,7 @@ class Acquisitions:
         self._context = context
         self._ring = ring
         self._reader = reader
+        self._bounds = bounds
         self._member = member
         self._on_held = on_held
         self._on_let_go = on_let_go
@@ -60,6 +63,7 @@ class Acquisitions:
         self._not_before_s = 0.0
         self._number = 0
         self._newly_held: list[int] = []
+        self._tasks_ends: dict[tuple[str, int], int] = {}
 
     # -- what the group says ------------------------------------------------------------------------------------
 
@@ -219,7 +223,7 @@ class Acquisitions:
             return
         context = self._context
         nonces = {item.number: new_nonce() for item in fencing}
-        starts = {item.number: self._start(item) for item in fencing}
+        starts = self._starts(fencing)
         records: list[OutRecord] = []
         offsets: dict[tuple[str, int], OffsetMark] = {}
         for partition in fencing:
@@ -240,6 +244,9 @@ class Acquisitions:
         sentinel = self._sentinel(records[0])
         outcome = self._ring.commit(records, offsets, self._member.metadata, check, sentinel, SEND_LIMIT_S)
         if isinstance(outcome, Committed):
+            tasks = context.topics.tasks
+            places = [(tasks, number) for number in nonces]
+            self._tasks_ends = self._bounds.ends(places, SEND_LIMIT_S, committed_only=True)
             for number, nonce in nonces.items():
                 self._feed(number, own.FenceSent(nonce))
             return
@@ -295,20 +302,27 @@ class Acquisitions:
             worker=self._context.identity.worker,
         )
 
-    def _start(self, partition: Partition) -> tuple[int, int]:
+    def _starts(self, partitions: list[Partition]) -> dict[int, tuple[int, int]]:
         """Where triggers and control begin. A log that begins later, or ends earlier, is a refusal, not a jump."""
-        topics, number = self._context.topics, partition.number
-        found = []
-        for topic, offset in ((topics.triggers, partition.holding.offset), (topics.control, partition.control_start)):
-            low, high = self._reader.bounds(topic, number, SEND_LIMIT_S)
-            if offset >= 0 and not low <= offset <= high:
+        topics = self._context.topics
+        offsets = {
+            **{(topics.triggers, item.number): item.holding.offset for item in partitions},
+            **{(topics.control, item.number): item.control_start for item in partitions},
+        }
+        begins = self._bounds.begins(offsets, SEND_LIMIT_S)
+        ends = self._bounds.ends(offsets, SEND_LIMIT_S)
+        for place, offset in offsets.items():
+            if offset >= 0 and not begins[place] <= offset <= ends[place]:
                 raise WrongNamespace(
-                    f"{topic}-{number} holds offsets {low} to {high}, but {offset} was to be read next: "
-                    "the topic was made again, or its retention is shorter than the backlog; "
+                    f"{place[0]}-{place[1]} holds offsets {begins[place]} to {ends[place]}, but {offset} was to be "
+                    "read next: the topic was made again, or its retention is shorter than the backlog; "
                     "see docs/operations.md, 'A log that begins too late'"
                 )
-            found.append(offset if offset >= 0 else low)
-        return found[0], found[1]
+        found = {place: offset if offset >= 0 else begins[place] for place, offset in offsets.items()}
+        return {
+            item.number: (found[topics.triggers, item.number], found[topics.control, item.number])
+            for item in partitions
+        }
 
     def _picture(self, number: int) -> Picture:
         return self._context.pictures.get(number, Picture())
@@ -349,7 +363,7 @@ class Acquisitions:
         topics, number = self._context.topics, partition.number
         partition.own_nonce_on_owners = False
         partition.restore_began_s = time.monotonic()
-        partition.restore = Restore(nonce, self._reader.end(topics.tasks, number, SEND_LIMIT_S))
+        partition.restore = Restore(nonce, self._tasks_ends[topics.tasks, number])
         self._reader.assign([(topics.state, number, BEGINNING), (topics.tasks, number, BEGINNING)])
 
     def _hold(self, partition: Partition) -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from fencepost.kafka.bounds import Bounds
 from fencepost.kafka.errors import RetryLater, StepDown
 from fencepost.kafka.member import Member
 from fencepost.kafka.reader import Reader
@@ -59,6 +60,7 @@ class Committer:
         context: LaneContext,
         ring: Ring,
         reader: Reader,
+        bounds: Bounds,
         member: Member,
         encoder: Encoder,
         route: Callable[[list[Message]], None],
@@ -66,6 +68,7 @@ class Committer:
         self._context = context
         self._ring = ring
         self._reader = reader
+        self._bounds = bounds
         self._member = member
         self._encoder = encoder
         self._route = route
@@ -221,7 +224,7 @@ class Committer:
             for part in batch.parts.values()
             if context.holds(part.partition, part.nonce)
         ]
-        ends = {place: self._reader.end(*place, SEND_LIMIT_S) for place in places}
+        ends = self._bounds.ends(places, SEND_LIMIT_S)
         until = time.monotonic() + SEND_LIMIT_S
         while any(self._reader.position(*place) < end for place, end in ends.items() if self._held(batch, place[1])):
             self._route(self._reader.take(0.02))

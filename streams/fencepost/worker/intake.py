@@ -9,6 +9,7 @@ from fencepost.core.events import Defined, Deleted, Event, Triggered
 from fencepost.core.ids import partition_of
 from fencepost.core.machine import IllegalEvent, step
 from fencepost.core.task import Definition
+from fencepost.kafka.bounds import Bounds
 from fencepost.kafka.reader import Reader
 from fencepost.kafka.transaction import OutRecord
 from fencepost.wire.control import read_control
@@ -29,8 +30,9 @@ FORWARDED = "fencepost-forwarded"
 class Intake:
     """Applies records to the tasks of one partition, into one part of a batch."""
 
-    def __init__(self, context: LaneContext, reader: Reader) -> None:
+    def __init__(self, context: LaneContext, reader: Reader, bounds: Bounds) -> None:
         self._context = context
+        self._bounds = bounds
         self._reader = reader
 
     def apply(self, partition: Partition, part: Part, task_id: str, event: Event, now_ms: int) -> bool:
@@ -143,7 +145,7 @@ class Intake:
     def _looked_up(self, partition: Partition) -> bool:
         tasks, number = self._context.topics.tasks, partition.number
         if partition.check_until is None:
-            end = self._reader.end(tasks, number, LOOK_UP_LIMIT_S)
+            end = self._bounds.ends([(tasks, number)], LOOK_UP_LIMIT_S, committed_only=True)[tasks, number]
             partition.check_until = (end, partition.triggers[-1].offset())
         end, last = partition.check_until
         if self._reader.position(tasks, number) < end or partition.changes:

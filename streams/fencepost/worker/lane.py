@@ -17,6 +17,7 @@ from fencepost.core.events import Adopted, Checkpointed, Ended, Interrupted, Sta
 from fencepost.core.lease import wait_s
 from fencepost.core.ownership import Phase
 from fencepost.core.task import Cause, Definition, OnHandover, Outcome, Task
+from fencepost.kafka.bounds import Bounds
 from fencepost.kafka.errors import Die, RetryLater, StepDown
 from fencepost.kafka.member import Member
 from fencepost.kafka.reader import BEGINNING, Reader
@@ -60,6 +61,7 @@ class Lane:
         settings = context.settings
         self._ring = Ring(settings, context.ring)
         self._reader = Reader(settings, context.ordinal)
+        self._bounds = Bounds(settings, context.ordinal)
         instance = f"{context.identity.worker}.{context.ordinal}" if context.identity.static else None
         self._member = Member(
             settings,
@@ -72,9 +74,11 @@ class Lane:
             on_lost=self._lost,
         )
         encoder = Encoder(context.topics, context.lane, f"/fencepost/{settings.namespace}")
-        self._committer = Committer(context, self._ring, self._reader, self._member, encoder, self._route)
-        self._acquisitions = Acquisitions(context, self._ring, self._reader, self._member, self._held, self._let_go)
-        self._intake = Intake(context, self._reader)
+        self._committer = Committer(context, self._ring, self._reader, self._bounds, self._member, encoder, self._route)
+        self._acquisitions = Acquisitions(
+            context, self._ring, self._reader, self._bounds, self._member, self._held, self._let_go
+        )
+        self._intake = Intake(context, self._reader, self._bounds)
         self._pending: Batch | None = None
         self._reports: list[RunEnded | RunCheckpoint | Refused] = []
         self._launched: dict[tuple[str, int], float] = {}
