@@ -30,6 +30,8 @@ ONE_PLACE = {
 NOT_IN_THE_PACKAGE = {"pytest", "testcontainers", "hypothesis", "tests"}
 CLOCK_CALLS = {"now", "utcnow", "today"}
 IMPURE_BUILTINS = {"open", "print", "input", "exec", "eval", "__import__"}
+# Writes the constructors of the hot path's records, as `dataclasses` does; nothing else may.
+WRITES_CODE = "core/evolve.py"
 
 
 def files(below: Path = PACKAGE) -> list[Path]:
@@ -48,6 +50,10 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, ".".join([*base, *(node.module or "").split(".")]).strip(".")
 
 
+def allowed_builtins(path: Path) -> set[str]:
+    return {"exec"} if path.relative_to(PACKAGE).as_posix() == WRITES_CODE else set()
+
+
 def breaches_of_the_core(path: Path) -> list[str]:
     found = []
     for line, name in imports(path):
@@ -62,7 +68,7 @@ def breaches_of_the_core(path: Path) -> list[str]:
         called = node.func
         if isinstance(called, ast.Attribute) and called.attr in CLOCK_CALLS:
             found.append(f"{path.relative_to(PACKAGE)}:{node.lineno} reads a clock ({called.attr}())")
-        if isinstance(called, ast.Name) and called.id in IMPURE_BUILTINS:
+        if isinstance(called, ast.Name) and called.id in IMPURE_BUILTINS - allowed_builtins(path):
             found.append(f"{path.relative_to(PACKAGE)}:{node.lineno} calls {called.id}()")
     return found
 

@@ -51,7 +51,7 @@ def wake_at_ms(task: Task, now_ms: int = -1) -> int | None:
     if state.next_slot_ms is not None and (at_ms is None or state.next_slot_ms < at_ms):
         at_ms = state.next_slot_ms
     start_ms = _start_at_ms(task)
-    if start_ms > now_ms and (at_ms is None or start_ms < at_ms):
+    if start_ms > max(now_ms, 0) and (at_ms is None or start_ms < at_ms):
         return start_ms
     return at_ms
 

@@ -39,17 +39,17 @@ _PLAIN: Final = ("payload", "strict_stop", "paused", "description")
 _WHOLE: Final = ("buffer_limit", "max_losses", "priority")
 
 
-def read_definition(key: bytes | None, value: bytes | None) -> Definition | None:
-    """The definition in a record of the tasks topic; None: a tombstone, the task is deleted. Raises BadRecord."""
+def read_definition(key: bytes | None, value: bytes | None) -> tuple[str, Definition | None]:
+    """(task ID, definition) of a record of the tasks topic; None: a tombstone deletes it. Raises BadRecord."""
     task = read_key(key)
     if task is None:
         # The topic is compacted, so a record without a key could not even be kept.
         raise BadRecord("a definition's key is the task ID; this record has none", "key")
     if value is None:
-        return None
+        return task, None
     body = read_body("definition", value)
     task_of(task, body)
-    return _definition(task, body)
+    return task, _definition(task, body)
 
 
 def definition_from_json(task: str, body: dict[str, Any]) -> Definition:

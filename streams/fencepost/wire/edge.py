@@ -1,4 +1,4 @@
-"""What the records that others produce have in common: a key, perhaps a `task` in the body, a JSON object, a version."""
+"""What the records that others produce have in common: a key, perhaps `task` in the body, a JSON object, a version."""
 
 from __future__ import annotations
 
