@@ -8,16 +8,17 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from fencepost.app import App, Command, Cron, Every, Once, Retry
-    from fencepost.client import Client, Handle, TaskFailed
-    from fencepost.settings import Settings, SettingsError
-    from fencepost.worker.context import RunContext
+from fencepost.version import __version__
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from fencepost.app import App, AppError, Command, Cron, Every, Once, Retry, at, every
+    from fencepost.client import Client, Handle, RunFailed
+    from fencepost.run_context import RunContext
+    from fencepost.settings import Settings, SettingsError
 
 __all__ = [
     "App",
+    "AppError",
     "Client",
     "Command",
     "Cron",
@@ -26,14 +27,19 @@ __all__ = [
     "Once",
     "Retry",
     "RunContext",
+    "RunFailed",
     "Settings",
     "SettingsError",
-    "TaskFailed",
     "__version__",
+    "at",
+    "every",
 ]
 
 _HOMES = {
     "App": "fencepost.app",
+    "AppError": "fencepost.app",
+    "at": "fencepost.app",
+    "every": "fencepost.app",
     "Command": "fencepost.app",
     "Cron": "fencepost.app",
     "Every": "fencepost.app",
@@ -41,8 +47,8 @@ _HOMES = {
     "Retry": "fencepost.app",
     "Client": "fencepost.client",
     "Handle": "fencepost.client",
-    "TaskFailed": "fencepost.client",
-    "RunContext": "fencepost.worker.context",
+    "RunFailed": "fencepost.client",
+    "RunContext": "fencepost.run_context",
     "Settings": "fencepost.settings",
     "SettingsError": "fencepost.settings",
 }

@@ -74,7 +74,7 @@ OWNED_CLIENT_PROPERTIES: Mapping[str, str] = {
 
 _NAMESPACE = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 _WORKER_ID = re.compile(r"[a-zA-Z0-9._-]{1,100}")
-_APP = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_APP = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 class SettingsError(ValueError):

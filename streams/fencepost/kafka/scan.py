@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from fencepost.core.ids import partition_of
 from fencepost.kafka.config import client_config
 from fencepost.kafka.errors import NotInitialised, Unavailable, describe, error_of, problem_of
+from fencepost.kafka.patience import patiently
 from fencepost.settings import Settings
 
 EARLIEST = -2
@@ -114,16 +115,19 @@ def open_reader(settings: Settings, role: str, isolation: str = "read_committed"
 
 def partition_numbers(consumer: Consumer, topic: str, timeout_s: float) -> list[int]:
     """The topic's partitions. Raises NotInitialised, Unavailable."""
-    try:
-        described = consumer.list_topics(topic, timeout=timeout_s).topics.get(topic)
-    except KafkaException as error:
-        raise Unavailable(f"no answer from Kafka: {describe(error_of(error))}") from error
-    if described is None or described.error is not None:
-        code = described.error.code() if described is not None and described.error is not None else None
-        if code not in (None, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC) and described is not None:
-            raise problem_of(KafkaException(described.error), f"looking up {topic}")
-        raise NotInitialised(f"topic {topic} does not exist: run `fencepost init`")
-    return sorted(described.partitions)
+
+    def ask() -> list[int]:
+        try:
+            described = consumer.list_topics(topic, timeout=timeout_s).topics[topic]
+        except KafkaException as error:
+            raise Unavailable(f"no answer from Kafka: {describe(error_of(error))}") from error
+        if described.error is None:
+            return sorted(described.partitions)
+        if described.error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+            raise NotInitialised(f"topic {topic} does not exist: run `fencepost init`")
+        raise problem_of(KafkaException(described.error), f"looking up {topic}")
+
+    return patiently(ask, timeout_s)
 
 
 def _bounds(
@@ -132,12 +136,24 @@ def _bounds(
     """Where to start and end, for partitions in which anything is to be read."""
     todo = {}
     for number in numbers:
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=timeout_s, cached=False)
+        low, high = watermarks(consumer, topic, number, timeout_s)
         wanted = from_ if isinstance(from_, int) else from_.get(number, EARLIEST)
         start = max(low, wanted)
         if start < high:
             todo[number] = (start, high)
     return todo
+
+
+def watermarks(consumer: Consumer, topic: str, number: int, timeout_s: float) -> tuple[int, int]:
+    """The first offset, and the one after the last that the consumer's isolation level can see. Raises KafkaProblem."""
+
+    def ask() -> tuple[int, int]:
+        try:
+            return consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=timeout_s, cached=False)
+        except KafkaException as error:
+            raise problem_of(error, f"asking for the end of {topic}-{number}") from error
+
+    return patiently(ask, timeout_s)
 
 
 def _drain(consumer: Consumer, ends: dict[int, int], stall_s: float) -> Iterator[Record]:

@@ -1,0 +1,300 @@
+"""The app: which functions run which tasks, and the way to trigger them from Python.
+
+    app = App("shop")
+
+    @app.task("report", schedule=Cron("0 2 * * *", time_zone="Europe/Berlin"), retry=Retry(attempts=5))
+    def report(ctx: RunContext) -> None: ...
+
+Making an app reads no settings and loads no Kafka client; both wait until something is sent. That matters: runners are
+forked from a process that has imported the app, which should stay small, and a client does not survive a fork.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fencepost.core.ids import check_task_id
+from fencepost.core.schedule import Cron, Every, Once, Schedule, ScheduleError
+from fencepost.core.task import (
+    CommandHandler,
+    Definition,
+    Handler,
+    Isolation,
+    OnHandover,
+    OnInterruption,
+    Overlap,
+    PythonHandler,
+    Retry,
+    default_overlap,
+)
+from fencepost.core.times import parse_duration, parse_rfc3339
+
+if TYPE_CHECKING:
+    from fencepost.client import Client, Handle
+    from fencepost.settings import Settings
+
+__all__ = ["App", "AppError", "Command", "Cron", "Every", "Once", "Retry", "at", "every", "load_app"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_E = TypeVar("_E", bound=StrEnum)
+_PATTERN_SIGNS = "*?["
+_CHOICES: Mapping[str, type[StrEnum]] = {
+    "on_interruption": OnInterruption,
+    "on_handover": OnHandover,
+    "isolation": Isolation,
+}
+
+
+class AppError(ValueError):
+    """Something about an app is wrong: a task declared twice, a bad value, a module that cannot be imported."""
+
+
+def Command(*argv: str, env: Mapping[str, str] | None = None, cwd: str | None = None) -> CommandHandler:
+    """A command as a task's handler, for `App.command`. Never run through a shell."""
+    if not argv:
+        raise AppError("a command needs at least the path of an executable")
+    return CommandHandler(tuple(argv), tuple(sorted((env or {}).items())), cwd)
+
+
+def every(interval: str | float | timedelta, anchor: str | datetime | None = None) -> Every:
+    """`Every` from a duration such as "90s" or "1h30m" and, if wanted, a time that is a slot. Raises ScheduleError."""
+    seconds = interval.total_seconds() if isinstance(interval, timedelta) else _seconds("every", interval)
+    return Every(seconds) if anchor is None else Every(seconds, _at_ms("anchor", anchor))
+
+
+def at(time: str | datetime) -> Once:
+    """`Once` from an RFC 3339 time with offset, or a datetime with a zone. Raises ScheduleError."""
+    return Once(_at_ms("at", time))
+
+
+class App:
+    """A set of functions and the tasks they run. `settings`: read from files and variables when first needed."""
+
+    def __init__(self, name: str, settings: Settings | None = None) -> None:
+        self.name = name
+        self._settings = settings
+        self._functions: dict[str, Callable[..., Any]] = {}
+        self._definitions: dict[str, Definition] = {}
+        self._client: tuple[int, Client] | None = None
+
+    # --- declaring ---------------------------------------------------------------------------------------------------
+
+    def task(
+        self,
+        task: str,
+        *,
+        schedule: Schedule | None = None,
+        retry: Retry | None = None,
+        timeout: str | float | None = None,
+        overlap: Overlap | str | None = None,
+        on_interruption: OnInterruption | str = OnInterruption.RETRY,
+        on_handover: OnHandover | str = OnHandover.FINISH,
+        isolation: Isolation | str = Isolation.SHARED,
+        name: str | None = None,
+        **more: Any,
+    ) -> Callable[[_F], _F]:
+        """Declare the function below as what runs `task`: an ID, or a pattern such as ``invoice/*``.
+
+        timeout: seconds, or a duration such as "5m". overlap: skip, buffer_one (default with a schedule), buffer_all
+        (default without), cancel, terminate. on_interruption: retry, resume, skip. on_handover: finish, stop.
+        isolation: shared, own. name: what task files call the function; by default its own name. more: other fields
+        of a definition (`lease_ttl_s`, `grace_s`, `settle_s`, `max_losses`, `catch_up_s`, `priority`, `payload`,
+        `buffer_limit`, `strict_stop`, `paused`, `description`). Raises AppError.
+        """
+
+        def declare(function: _F) -> _F:
+            registered = self.function(name)(function)
+            self._declare(
+                _definition(
+                    task,
+                    PythonHandler(name or function.__name__),
+                    schedule=schedule,
+                    retry=retry or Retry(),
+                    timeout_s=None if timeout is None else _seconds("timeout", timeout),
+                    overlap=overlap,
+                    on_interruption=_chosen(OnInterruption, "on_interruption", on_interruption),
+                    on_handover=_chosen(OnHandover, "on_handover", on_handover),
+                    isolation=_chosen(Isolation, "isolation", isolation),
+                    **more,
+                )
+            )
+            return registered
+
+        return declare
+
+    def command(self, task: str, handler: CommandHandler, **fields: Any) -> None:
+        """Declare a command as what runs `task`; fields as for `task`. Commands have a process of their own."""
+        timeout = fields.pop("timeout", None)
+        fields["timeout_s"] = None if timeout is None else _seconds("timeout", timeout)
+        fields.setdefault("isolation", Isolation.OWN)
+        for key, kind in _CHOICES.items():
+            if key in fields:
+                fields[key] = _chosen(kind, key, fields[key])
+        self._declare(_definition(task, handler, **fields))
+
+    def function(self, name: str | None = None) -> Callable[[_F], _F]:
+        """Make the function below known by a name, for tasks that are defined in files. Raises AppError."""
+
+        def register(function: _F) -> _F:
+            known = name or function.__name__
+            if self._functions.setdefault(known, function) is not function:
+                raise AppError(
+                    f"function {known!r} is registered twice in app {self.name!r}; give one a name of its own"
+                )
+            return function
+
+        return register
+
+    def handlers(self) -> dict[str, Callable[..., Any]]:
+        """The functions by name."""
+        return dict(self._functions)
+
+    def definitions(self) -> list[Definition]:
+        """What is declared here, patterns included."""
+        return list(self._definitions.values())
+
+    def declared(self) -> list[dict[str, Any]]:
+        """The definitions as JSON objects, each with its ``task``."""
+        from fencepost.wire.definition import definition_to_json
+
+        return [definition_to_json(item) for item in self._definitions.values()]
+
+    # --- sending -----------------------------------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> Settings:
+        """Raises SettingsError when they are read for the first time and something is wrong."""
+        if self._settings is None:
+            from fencepost.settings import Settings
+
+            self._settings = Settings.load()
+        return self._settings
+
+    @property
+    def client(self) -> Client:
+        """The client of this process; a forked one gets its own."""
+        if self._client is None or self._client[0] != os.getpid():
+            from fencepost.client import Client
+
+            self._client = (os.getpid(), Client(self.settings))
+        return self._client[1]
+
+    def trigger(
+        self,
+        task: str,
+        payload: Any = None,
+        *,
+        delay: str | float | timedelta | None = None,
+        run_at: str | datetime | None = None,
+        id: str | None = None,
+        priority: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Handle:
+        """Ask for a run. See `Client.trigger`."""
+        return self.client.trigger(task, payload, delay=delay, run_at=run_at, id=id, priority=priority, headers=headers)
+
+    def cancel(self, task: str, reason: str | None = None, *, waiting: bool = True) -> None:
+        """End the run that is on, and what waits unless `waiting` is False."""
+        self.client.cancel(task, reason, waiting=waiting)
+
+    def pause(self, task: str, reason: str | None = None) -> None:
+        """Hold back every start of the task."""
+        self.client.pause(task, reason)
+
+    def resume(self, task: str) -> None:
+        """Let the task start again."""
+        self.client.resume(task)
+
+    def delete(self, task: str) -> None:
+        """Take the task's own definition away."""
+        self.client.delete(task)
+
+    def apply(self, definitions: Iterable[Definition] | None = None) -> None:
+        """Publish definitions to the tasks topic; by default those declared here (patterns cannot be published)."""
+        self.client.apply(self._publishable() if definitions is None else definitions)
+
+    def _publishable(self) -> list[Definition]:
+        return [item for item in self._definitions.values() if not _is_pattern(item.task)]
+
+    def _declare(self, definition: Definition) -> None:
+        if definition.task in self._definitions:
+            raise AppError(f"task {definition.task!r} is declared twice in app {self.name!r}")
+        self._definitions[definition.task] = definition
+
+    def __repr__(self) -> str:
+        return f"App({self.name!r}, {len(self._definitions)} tasks)"
+
+
+def load_app(reference: str) -> App:
+    """The app that ``module:attribute`` names. The working directory is searched first. Raises AppError."""
+    module_name, _, attribute = reference.partition(":")
+    if not module_name or not attribute:
+        raise AppError(f"app is {reference!r}; allowed: module:attribute, for example shop:app")
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module_name == error.name or module_name.startswith(error.name + ".")):
+            raise AppError(f"app {reference!r}: there is no module {error.name!r} in {os.getcwd()}") from error
+        raise
+    app: Any = module
+    for name in attribute.split("."):
+        app = getattr(app, name, None)
+    if not isinstance(app, App):
+        found = "nothing" if app is None else f"a {type(app).__name__}"
+        raise AppError(f"app {reference!r}: {attribute!r} in {module_name} is {found}; allowed: a fencepost.App")
+    return app
+
+
+def _definition(task: str, handler: Handler, *, overlap: Overlap | str | None = None, **fields: Any) -> Definition:
+    try:
+        check_task_id(task)
+    except ValueError as error:
+        raise AppError(f"task: {error}") from error
+    schedule = fields.get("schedule")
+    if schedule is not None and not isinstance(schedule, Cron | Every | Once):
+        raise AppError(f"task {task!r}: schedule is a {type(schedule).__name__}; allowed: Cron, Every, Once")
+    if schedule is not None and _is_pattern(task):
+        raise AppError(f"task {task!r} is a pattern, and a pattern has no schedule: give each ID its own task")
+    if overlap is None:
+        overlap = default_overlap(schedule)
+    try:
+        return Definition(task, handler, overlap=_chosen(Overlap, "overlap", overlap), **fields)
+    except TypeError as error:
+        raise AppError(f"task {task!r}: {str(error).replace('Definition.__init__() ', '')}") from error
+
+
+def _is_pattern(task: str) -> bool:
+    return any(sign in task for sign in _PATTERN_SIGNS)
+
+
+def _chosen(kind: type[_E], field: str, value: _E | str) -> _E:
+    try:
+        return kind(value)
+    except ValueError:
+        raise AppError(f"{field} is {value!r}; allowed: {', '.join(item.value for item in kind)}") from None
+
+
+def _seconds(field: str, value: str | float) -> float:
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise AppError(f"{field}: {error}") from error
+
+
+def _at_ms(field: str, value: str | datetime) -> int:
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ScheduleError(field, "the datetime has no time zone")
+        return round(value.timestamp() * 1000)
+    try:
+        return parse_rfc3339(value)
+    except ValueError as error:
+        raise ScheduleError(field, str(error)) from error

@@ -1,0 +1,303 @@
+"""Triggering and steering tasks from outside a worker: each call is a record in Kafka, confirmed before it returns."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any
+
+from fencepost.codec import BadRecord
+from fencepost.core.ids import check_task_id, partition_of
+from fencepost.core.task import Definition, Outcome, TaskState
+from fencepost.core.times import parse_duration, parse_rfc3339
+from fencepost.kafka.namespace import NamespaceInfo, load_namespace
+from fencepost.kafka.producer import Outgoing, Producer, Sent
+from fencepost.kafka.scan import Record, scan, scan_key
+from fencepost.kafka.tail import Tail
+from fencepost.kafka.topics import Topics
+from fencepost.settings import Settings
+from fencepost.wire.control import encode_control
+from fencepost.wire.definition import definition_from_json, definition_to_json, encode_definition
+from fencepost.wire.headers import ce_headers
+from fencepost.wire.history import HistoryRecord, decode_history
+from fencepost.wire.state import decode_state
+from fencepost.wire.trigger import encode_trigger
+
+_ENDS = {outcome.value for outcome in Outcome}
+# Brokers' clocks differ a little, and the first event of a run may lie on another broker than its trigger.
+_LOOK_BACK_MS = 60_000
+_DUPLICATES_MS = 24 * 3_600_000  # how long a trigger's ID is remembered
+
+
+class RunFailed(Exception):
+    """The run that a handle waited for did not succeed.
+
+    `outcome` is failed, timed_out, cancelled, interrupted or skipped; `cause` says why where that is known.
+    """
+
+    def __init__(self, task: str, outcome: str, cause: str | None, epoch: int | None) -> None:
+        where = task if epoch is None else f"{task}, epoch {epoch}"
+        super().__init__(f"{where}: {outcome}" + (f": {cause}" if cause else ""))
+        self.task = task
+        self.outcome = outcome
+        self.cause = cause
+        self.epoch = epoch
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """Where a trigger stands. `kind`: sent (nothing heard yet), waiting, running, retrying, or how it ended.
+
+    `done`: nothing more will happen to it. `result` is what the run returned.
+    """
+
+    kind: str
+    done: bool = False
+    epoch: int | None = None
+    attempt: int | None = None
+    result: Any = None
+    cause: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """A trigger that was sent: `id` names it, `at_ms` is when Kafka took it."""
+
+    client: Client = field(repr=False, compare=False)
+    task: str
+    id: str
+    partition: int
+    offset: int
+    at_ms: int
+
+    def status(self) -> RunStatus:
+        """Where it stands now, from the history."""
+        status = RunStatus("sent")
+        for event in self.client.history(self.task, since_ms=self.at_ms - _LOOK_BACK_MS):
+            status = _after(status, event, self.id)
+        return self._original() or status if status.cause == "duplicate" else status
+
+    def result(self, timeout: float | timedelta | None = None) -> Any:
+        """What the run returned; waits for it, `timeout` seconds at most (None: for ever).
+
+        Raises RunFailed when it ended otherwise, TimeoutError when it had not ended in time.
+        """
+        status = self.wait(timeout)
+        if status.kind != Outcome.SUCCEEDED.value:
+            raise RunFailed(self.task, status.kind, status.cause, status.epoch)
+        return status.result
+
+    def wait(self, timeout: float | timedelta | None = None) -> RunStatus:
+        """Like `result`, but returns how it ended, whatever that is. Raises TimeoutError."""
+        timeout_s = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        status = RunStatus("sent")
+        with self.client.follow(self.task, self.at_ms - _LOOK_BACK_MS) as tail:
+            while True:
+                left_s = 1.0 if until_s is None else until_s - time.monotonic()
+                if left_s <= 0:
+                    raise TimeoutError(f"{self.task}: trigger {self.id} is {status.kind} after {timeout_s:g} s")
+                for record in tail.poll(min(left_s, 1.0)):
+                    event = _history(record, self.task)
+                    status = status if event is None else _after(status, event, self.id)
+                    if status.cause == "duplicate" and (original := self._original()) is not None and original.done:
+                        return original
+                    if status.done and status.cause != "duplicate":
+                        return status
+
+    def _original(self) -> RunStatus | None:
+        """Another trigger with this ID came first: how that one stands."""
+        status = RunStatus("sent")
+        for event in self.client.history(self.task, since_ms=self.at_ms - _DUPLICATES_MS - _LOOK_BACK_MS):
+            if event.fields.get("cause") != "duplicate":
+                status = _after(status, event, self.id)
+        return status if status.kind != "sent" else None
+
+
+class Client:
+    """Sends triggers, controls and definitions. Nothing is connected before the first call. One thread at a time."""
+
+    def __init__(self, settings: Settings, timeout_s: float = 30.0) -> None:
+        self.settings = settings
+        self.topics = Topics(settings.namespace)
+        self._timeout_s = timeout_s
+        self._producer: Producer | None = None
+        self._info: NamespaceInfo | None = None
+
+    @property
+    def info(self) -> NamespaceInfo:
+        """The namespace's record, read once. Raises NotInitialised, WrongNamespace, Unavailable."""
+        if self._info is None:
+            self._info = load_namespace(self.settings)
+        return self._info
+
+    def trigger(
+        self,
+        task: str,
+        payload: Any = None,
+        *,
+        delay: str | float | timedelta | None = None,
+        run_at: str | datetime | None = None,
+        id: str | None = None,
+        priority: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Handle:
+        """Ask for a run of the task, now, after `delay` (seconds, or "10s"), or at `run_at` (RFC 3339, or a datetime).
+
+        id: of the triggers of a task with the same one within a day, one is taken; made up if not given.
+        Raises BadRecord naming the field, DeliveryFailed, DeliveryUnknown (send again with the same `id`).
+        """
+        trigger_id = uuid.uuid4().hex if id is None else id
+        value = encode_trigger(
+            id=trigger_id,
+            payload=payload,
+            delay_s=None if delay is None else _delay_s(delay),
+            run_at_ms=None if run_at is None else _run_at_ms(run_at),
+            priority=priority,
+            headers=None if headers is None else dict(headers),
+        )
+        sent = self._send(self.topics.triggers, "trigger", task, value, trigger_id)
+        return Handle(self, task, trigger_id, sent.partition, sent.offset, sent.at_ms)
+
+    def cancel(self, task: str, reason: str | None = None, *, waiting: bool = True) -> Sent:
+        """End the run that is on, and what waits unless `waiting` is False."""
+        return self._control(task, encode_control("cancel", reason=reason, waiting=None if waiting else False))
+
+    def pause(self, task: str, reason: str | None = None) -> Sent:
+        """Hold back every start of the task; slots of the pause count as missed."""
+        return self._control(task, encode_control("pause", reason=reason))
+
+    def resume(self, task: str) -> Sent:
+        """Let the task start again."""
+        return self._control(task, encode_control("resume"))
+
+    def apply(self, definitions: Iterable[Definition]) -> list[Sent]:
+        """Publish definitions: all of them are checked before the first is sent. Raises BadRecord."""
+        values = []
+        for definition in definitions:
+            definition_from_json(_task(definition.task), definition_to_json(definition))
+            values.append((definition.task, encode_definition(definition)))
+        headers = {name: raw.decode() for name, raw in ce_headers("definition", "", self._source)[:4]}
+        return self.producer.send_all(
+            Outgoing(self.topics.tasks, task, value, headers, self._partition(task)) for task, value in values
+        )
+
+    def delete(self, task: str) -> Sent:
+        """Take the task's own definition away: no more slots, nothing waits; its history stays."""
+        return self.producer.send(Outgoing(self.topics.tasks, _task(task), None, {}, self._partition(task)))
+
+    def state(self, task: str) -> TaskState | None:
+        """What the owner last recorded of the task; None if nothing. Raises BadRecord for a version not known here."""
+        found = None
+        for record in scan_key(self.settings, self.topics.state, _task(task), self.info.partitions):
+            found = record.value
+        return None if found is None else decode_state(found)
+
+    def history(self, task: str, since_ms: int | None = None) -> list[HistoryRecord]:
+        """The task's events in order, from `since_ms` (append time) on."""
+        number = self._partition(_task(task))
+        start = {} if since_ms is None else self._start(number, since_ms)
+        events = (_history(record, task) for record in scan(self.settings, self.topics.runs, [number], start))
+        return [event for event in events if event is not None]
+
+    def follow(self, task: str, since_ms: int | None = None) -> Tail:
+        """The history topic's partition of the task, as it grows; other tasks' events are in it too."""
+        return Tail(self.settings, self.topics.runs, [self._partition(task)], since_ms)
+
+    @property
+    def producer(self) -> Producer:
+        if self._producer is None:
+            self._producer = Producer(self.settings, self._timeout_s)
+        return self._producer
+
+    def close(self) -> None:
+        if self._producer is not None:
+            self._producer.close()
+            self._producer = None
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def _source(self) -> str:
+        return f"/fencepost/{self.settings.namespace}/client"
+
+    def _partition(self, task: str) -> int:
+        """Where the task's owner looks, by the namespace's count: a topic that grew meanwhile changes nothing."""
+        return partition_of(task.encode(), self.info.partitions)
+
+    def _control(self, task: str, value: bytes) -> Sent:
+        return self._send(self.topics.control, "control", task, value, uuid.uuid4().hex)
+
+    def _send(self, topic: str, kind: str, task: str, value: bytes, event_id: str) -> Sent:
+        headers = {name: raw.decode() for name, raw in ce_headers(kind, _task(task), self._source, event_id)}
+        return self.producer.send(Outgoing(topic, task, value, headers, self._partition(task)))
+
+    def _start(self, number: int, since_ms: int) -> dict[int, int]:
+        with Tail(self.settings, self.topics.runs, [number], since_ms) as tail:
+            return tail.starts()
+
+
+def _task(task: str) -> str:
+    try:
+        return check_task_id(task)
+    except ValueError as error:
+        raise BadRecord(str(error), "task") from error
+
+
+def _delay_s(delay: str | float | timedelta) -> float:
+    if isinstance(delay, timedelta):
+        return delay.total_seconds()
+    try:
+        return parse_duration(delay)
+    except ValueError as error:
+        raise BadRecord(str(error), "delay") from error
+
+
+def _run_at_ms(run_at: str | datetime) -> int:
+    if isinstance(run_at, datetime):
+        if run_at.tzinfo is None:
+            raise BadRecord("the datetime has no time zone", "run_at")
+        return round(run_at.timestamp() * 1000)
+    try:
+        return parse_rfc3339(run_at)
+    except ValueError as error:
+        raise BadRecord(str(error), "run_at") from error
+
+
+def _history(record: Record, task: str) -> HistoryRecord | None:
+    """The event, if it is the task's and this version can read it."""
+    if record.key != task.encode() or record.value is None:
+        return None
+    try:
+        return decode_history(record.value)
+    except BadRecord:
+        return None  # of a newer version: to be shown by tools, not to be interpreted here
+
+
+def _after(status: RunStatus, event: HistoryRecord, trigger_id: str) -> RunStatus:
+    """Where the trigger stands after an event of its task. Ends with `retry_at` are not the end of the trigger."""
+    fields = event.fields
+    if fields.get("trigger") != trigger_id or status.done:
+        return status
+    attempt, cause = fields.get("attempt"), fields.get("error") or fields.get("given_up") or fields.get("cause")
+    if event.kind == "triggered":
+        return RunStatus("waiting")
+    if event.kind == "started":
+        return RunStatus("running", False, event.epoch, attempt)
+    if event.kind == "skipped":
+        return RunStatus("skipped", True, None, None, None, cause)
+    if event.kind not in _ENDS:
+        return status
+    if "retry_at" in fields:
+        return RunStatus("retrying", False, event.epoch, attempt, None, cause)
+    return RunStatus(event.kind, True, event.epoch, attempt, fields.get("result"), cause)
