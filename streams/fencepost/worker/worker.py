@@ -31,7 +31,8 @@ from fencepost.worker.clock import Clock
 from fencepost.worker.context import LaneContext
 from fencepost.worker.credit import Credit
 from fencepost.worker.declared import Declared
-from fencepost.worker.guard.client import GuardedRunners, GuardLost, RunnerSettings
+from fencepost.worker.guard.client import GuardedRunners, GuardLost
+from fencepost.worker.guard.settings import RunnerSettings
 from fencepost.worker.identity import new_identity
 from fencepost.worker.lane import Lane
 from fencepost.worker.meters import Meters, NoMeters
@@ -39,6 +40,7 @@ from fencepost.worker.meters import Meters, NoMeters
 CONNECT_FIRST_S = 0.5
 CONNECT_MOST_S = 10.0
 CLOSE_LIMIT_S = 15.0
+LONGEST_CALL_S = 45.0  # a transaction against a broker that does not answer: flush, offsets, end, abort
 
 
 class Exit(IntEnum):
@@ -79,14 +81,16 @@ class Worker:
             signal.signal(number, self._signalled)
         slots = max(1, self._settings.slots // self._settings.lanes)
         runners = [GuardedRunners(_runner_settings(self._settings, slots)) for _ in range(self._settings.lanes)]
-        for each in runners:
-            each.open()
         try:
-            info = self._connect()
+            with _Beating(runners):
+                info = self._connect()
             if info is None:
                 return Exit.STOPPED
             threads = self._start_lanes(info, runners, slots)
             return self._wait(threads)
+        except KafkaProblem as problem:
+            self._say(problem)
+            return Exit.FAILED
         finally:
             for each in runners:
                 each.close(0.0)
@@ -204,6 +208,27 @@ class Worker:
             self._log.error("the worker ends on a bug", exc_info=failure)
 
 
+class _Beating:
+    """Beats for runners while nothing runs yet and the lanes' loops have not begun: waiting for Kafka may take long."""
+
+    def __init__(self, runners: list[GuardedRunners]) -> None:
+        self._runners = runners
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="beat")
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        while not self._over.wait(0.2):
+            for each in self._runners:
+                each.beat()
+
+
 def declared_definitions(declared: list[dict[str, Any]]) -> list[Definition]:
     """What the app declares, as definitions. Raises BadRecord naming the task."""
     definitions = []
@@ -221,6 +246,6 @@ def _runner_settings(settings: Settings, slots: int) -> RunnerSettings:
         slots=slots,
         shared_processes=settings.shared_processes,
         margin_s=settings.margin_s,
-        beat_ttl_s=settings.lease_ttl_s,
+        beat_ttl_s=max(settings.lease_ttl_s, LONGEST_CALL_S),
         commands=settings.commands,
     )
