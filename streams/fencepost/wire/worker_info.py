@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fencepost.codec import BadRecord, dumps, loads_own
@@ -15,7 +16,13 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """`status` is active, draining or lost; `notes` says what is weaker than it should be on its machine."""
+    """A worker, as it says of itself.
+
+    status: active, draining, left, or lost where others found it gone. lanes: lane IDs. partitions: those it holds.
+    mechanism: how its guard ends runs here. notes: what is weaker than it should be on its machine. announced: the
+    offset of this incarnation's first record, which tells incarnations of one worker ID apart by age; None in that
+    record itself.
+    """
 
     worker: str
     incarnation: str
@@ -30,6 +37,11 @@ class WorkerInfo:
     started_ms: int
     at_ms: int
     notes: tuple[str, ...] = ()
+    partitions: tuple[int, ...] = ()
+    mechanism: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    tzdata: str = ""
+    clock_source: str = ""
+    announced: int | None = None
 
 
 def encode_worker_info(info: WorkerInfo) -> bytes:
@@ -39,8 +51,11 @@ def encode_worker_info(info: WorkerInfo) -> bytes:
         body[name] = getattr(info, name)
     body["started"] = format_ms(info.started_ms)
     body["at"] = format_ms(info.at_ms)
-    if info.notes:
-        body["notes"] = info.notes
+    for name in ("notes", "partitions", "mechanism", "tzdata", "clock_source"):
+        if value := getattr(info, name):
+            body[name] = value
+    if info.announced is not None:
+        body["announced"] = info.announced
     return dumps(body)
 
 
@@ -64,4 +79,9 @@ def decode_worker_info(value: bytes) -> WorkerInfo:
         read_time(body["started"], "started"),
         read_time(body["at"], "at"),
         tuple(body.get("notes", ())),
+        tuple(body.get("partitions", ())),
+        body.get("mechanism", {}),
+        body.get("tzdata", ""),
+        body.get("clock_source", ""),
+        body.get("announced"),
     )

@@ -146,9 +146,7 @@ class PrometheusMeters:
             buckets=delays,
             sum_value=delay_sum,
         )
-        runs = CounterMetricFamily(
-            "fencepost_runs", "Ended runs, by task and outcome.", labels=["task", "outcome"]
-        )
+        runs = CounterMetricFamily("fencepost_runs", "Ended runs, by task and outcome.", labels=["task", "outcome"])
         for label, count in ended.items():
             runs.add_metric(label, count)
         yield runs
