@@ -1,0 +1,118 @@
+"""What a task's function is given: which run it is, and how it talks back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class RunLink(Protocol):
+    """The process that executes the run."""
+
+    def cancelled(self, token: int) -> bool: ...
+
+    def checkpoint(self, token: int, data: Any) -> None: ...
+
+    def log(self, token: int, text: str) -> None: ...
+
+
+class RunContext:
+    """One run of a task. Functions get it as their only argument.
+
+    `epoch` is the run's number within its task: it only grows, and no two runs of a task share one. Give it to every
+    resource that can refuse an older one (a fencing token). `idempotency_key` is the same for all attempts of one
+    trigger or slot. `scheduled_for` is the nominal fire time of a slot, None for a trigger.
+
+    Tests may make one by hand; without a link it is never cancelled and keeps its checkpoint to itself.
+    """
+
+    __slots__ = (
+        "_deadline_boot_s",
+        "_link",
+        "_scheduled_for_ms",
+        "_token",
+        "attempt",
+        "epoch",
+        "headers",
+        "idempotency_key",
+        "last_checkpoint",
+        "payload",
+        "task_id",
+    )
+
+    def __init__(
+        self,
+        task_id: str,
+        epoch: int = 1,
+        attempt: int = 1,
+        payload: Any = None,
+        headers: Mapping[str, str] | None = None,
+        scheduled_for_ms: int | None = None,
+        idempotency_key: str = "",
+        last_checkpoint: Any = None,
+        deadline_boot_s: float | None = None,
+        link: RunLink | None = None,
+        token: int = 0,
+    ) -> None:
+        self.task_id = task_id
+        self.epoch = epoch
+        self.attempt = attempt
+        self.payload = payload
+        self.headers = headers if headers is not None else {}
+        self.idempotency_key = idempotency_key
+        self.last_checkpoint = last_checkpoint
+        self._scheduled_for_ms = scheduled_for_ms
+        self._deadline_boot_s = deadline_boot_s
+        self._link = link
+        self._token = token
+
+    def __repr__(self) -> str:
+        return f"RunContext(task_id={self.task_id!r}, epoch={self.epoch}, attempt={self.attempt})"
+
+    @property
+    def scheduled_for(self) -> datetime | None:
+        """The slot's nominal time, in UTC; None if a trigger asked for the run."""
+        if self._scheduled_for_ms is None:
+            return None
+        return _EPOCH + timedelta(milliseconds=self._scheduled_for_ms)
+
+    @property
+    def remaining_s(self) -> float | None:
+        """Seconds until the run's time limit, negative beyond it; None if the task has no `timeout_s`."""
+        if self._deadline_boot_s is None:
+            return None
+        return self._deadline_boot_s - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When the run's time limit is reached, in UTC; None if the task has no `timeout_s`."""
+        remaining_s = self.remaining_s
+        return None if remaining_s is None else datetime.now(UTC) + timedelta(seconds=remaining_s)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the run was asked to stop: cancelled, over its time limit, or about to lose its lease.
+
+        A function that runs long looks at this now and then and returns; it is killed `grace_s` after it was asked.
+        """
+        return self._link is not None and self._link.cancelled(self._token)
+
+    def checkpoint(self, data: Any) -> None:
+        """Save how far the run has come, for the next run of the same work (`last_checkpoint`). At most 64 KiB as JSON.
+
+        Raises ValueError if the data is too large or has no JSON form.
+        """
+        if self._link is not None:
+            self._link.checkpoint(self._token, data)
+        self.last_checkpoint = data
+
+    def log(self, text: str) -> None:
+        """Write a line to the run's log."""
+        if self._link is not None:
+            self._link.log(self._token, text)
+        else:
+            print(text)

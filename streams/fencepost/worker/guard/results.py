@@ -1,0 +1,33 @@
+"""Whether a function's result can be kept, and what is said of an error."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+from fencepost import codec
+from fencepost.worker.guard import wire
+
+_ERROR_MAX_CHARS = 8 * 1024
+_PLAIN = (type(None), bool, int, float)
+
+
+def unfit(result: Any) -> str | None:
+    """Why the result cannot be kept; None if it can."""
+    if type(result) in _PLAIN and not (type(result) is int and not -(2**63) <= result < 2**63):
+        return None
+    try:
+        size = len(codec.dumps(result))
+    except codec.NotEncodable as error:
+        return f"result: {error}"
+    if size > wire.RESULT_MAX_BYTES:
+        return f"result: {size} bytes as JSON, at most {wire.RESULT_MAX_BYTES} are kept"
+    return None
+
+
+def describe(error: BaseException) -> str:
+    """The traceback without the runner's own frame, its end if it is long."""
+    shown = error.__traceback__.tb_next if error.__traceback__ is not None else None
+    text = "".join(traceback.format_exception(type(error), error, shown)).rstrip()
+    text = text if len(text) <= _ERROR_MAX_CHARS else "…" + text[-_ERROR_MAX_CHARS:]
+    return text.encode("utf-8", "replace").decode()

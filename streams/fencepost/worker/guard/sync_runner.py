@@ -1,0 +1,205 @@
+"""Functions, one at a time. The process goes on to the next run, or ends after its only one."""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any
+
+from fencepost.run_context import RunContext
+from fencepost.worker.guard import linux, results, wire
+from fencepost.worker.guard.deadlines import END_EARLY_S, ask_early_s
+from fencepost.worker.guard.page import LeaseTable, Page
+from fencepost.worker.guard.sender import RunStream, Sender
+from fencepost.worker.guard.strict import StrictStop
+from fencepost.worker.guard.wire import Field
+
+_FLUSH_AFTER_S = 0.002  # results wait for company at most so long
+
+
+class SyncRunner:
+    def __init__(
+        self,
+        functions: Mapping[str, Callable[[RunContext], Any]],
+        in_fd: int,
+        out_fd: int,
+        page: Page,
+        table: LeaseTable,
+        own: bool,
+        strict: bool,
+    ) -> None:
+        self._functions = functions
+        self._in = wire.Reader(in_fd)
+        self._sender = Sender(out_fd)
+        self._page = page
+        self._table = table
+        self._own = own
+        self._strict = StrictStop(table) if strict else None
+        self._queue: deque[Any] = deque()
+        self._stopped: set[int] = set()
+        self._seen_stops = 0
+        self._token = 0  # of the run that is on
+        self._lease = (0, 0.0)  # its slot and life_s
+        self._ask_at = 0.0  # when its time limit is reached; 0: it has none
+        self._asked = False  # its lease is about to end
+        self._heeded = False  # and it has been told so
+
+    def serve(self) -> None:
+        """Returns when the worker closed the pipe, or after the only run."""
+        signal.signal(signal.SIGTERM, self._on_ask)
+        sys.stdout = RunStream("out", 1, self._current, self._sender)
+        sys.stderr = RunStream("err", 2, self._current, self._sender)
+        poll = select.poll()
+        poll.register(self._in.fd, select.POLLIN)
+        while True:
+            if not self._queue:
+                self._page.end()
+                self._sender.flush()
+                _reap_left_behind()
+                poll.poll()
+                self._read()
+                if self._in.ended:
+                    return
+            last_flush = time.perf_counter()
+            while self._queue:
+                last_flush = self._next(last_flush)
+                if self._own:
+                    self._sender.flush()
+                    return
+
+    def _read(self) -> None:
+        for message in self._in.read():
+            if message[0] == wire.RUNS:
+                self._queue.extend(message[1])
+            else:
+                self._stopped.add(message[1])
+
+    def _next(self, last_flush: float) -> float:
+        run = self._queue.popleft()
+        began = time.perf_counter()
+        code, result, error = self._start(run)
+        ended = time.perf_counter()
+        token = run[Field.TOKEN]
+        self._sender.ended(token, code, result, error, int((ended - began) * 1e6), None)
+        self._token = 0
+        if ended - last_flush > _FLUSH_AFTER_S:
+            self._sender.flush()
+            return ended
+        return last_flush
+
+    def _start(self, run: Any) -> tuple[int, Any, str | None]:
+        token, task, epoch, attempt, target, payload, headers, scheduled_for_ms, key, checkpoint = run[:10]
+        timeout_s, grace_s, slot, life_s = run[10:]
+        now = linux.boot_s()
+        self._look_for_stops()
+        if token in self._stopped:
+            self._stopped.discard(token)
+            return wire.STOPPED, None, None
+        if now >= self._table.get(slot) + life_s - END_EARLY_S:
+            return wire.REFUSED, None, None
+        self._lease = slot, life_s
+        self._ask_at = now + timeout_s if timeout_s is not None else 0.0
+        self._asked = self._heeded = False
+        if self._strict is not None:
+            self._strict.begin(token, slot, life_s)
+        self._token = token
+        self._page.begin(token, self._ask_at + grace_s if timeout_s is not None else 0.0)
+        limit = self._ask_at or None
+        context = RunContext(
+            task, epoch, attempt, payload, headers, scheduled_for_ms, key, checkpoint, limit, self, token
+        )
+        error = result = None
+        try:
+            result = self._functions[target](context)
+            error = None if result is None else results.unfit(result)
+        except BaseException as raised:  # noqa: BLE001 - also SystemExit: the run failed, the runner goes on
+            error = results.describe(raised)
+        if self._strict is not None:
+            self._strict.end(token)
+        return self._judge(token, result, error)
+
+    def _judge(self, token: int, result: Any, error: str | None) -> tuple[int, Any, str | None]:
+        self._look_for_stops()
+        if token in self._stopped:
+            self._stopped.discard(token)
+            return wire.STOPPED, None, error
+        if self._ask_at and linux.boot_s() >= self._ask_at:
+            return wire.TIMED_OUT, None, error
+        if self._heeded:
+            return wire.FENCED, None, error
+        if error is not None:
+            return wire.FAILED, None, error
+        return wire.SUCCEEDED, result, None
+
+    def _look_for_stops(self) -> None:
+        stops = self._page.stops()
+        if stops != self._seen_stops:
+            self._seen_stops = stops
+            self._read()
+
+    def _on_ask(self, _number: int, _frame: FrameType | None) -> None:
+        """The guard says that a lease is about to end."""
+        slot, life_s = self._lease
+        if self._token and linux.boot_s() >= self._table.get(slot) + life_s - ask_early_s(life_s):
+            self._asked = True
+
+    def _current(self) -> int:
+        return self._token
+
+    # --- RunLink
+
+    def cancelled(self, token: int) -> bool:
+        if token != self._token:
+            return True  # a thread that outlived its run
+        self._look_for_stops()
+        if token in self._stopped or (self._ask_at and linux.boot_s() >= self._ask_at):
+            return True
+        self._heeded = self._heeded or self._asked
+        return self._asked
+
+    def checkpoint(self, token: int, data: Any) -> None:
+        if token == self._token:
+            self._sender.checkpoint(token, data)
+
+    def log(self, token: int, text: str) -> None:
+        if token == self._token:
+            self._sender.printed(token, "log", text if text.endswith("\n") else text + "\n")
+
+
+def _reap_left_behind() -> None:
+    """Reap children that ended and that nobody will wait for: runs that fork and forget would pile up zombies here.
+
+    A child that a live Popen object stands for is left to it; asking for one would make it report a wrong exit code.
+    """
+    try:
+        if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            return
+    except ChildProcessError:
+        return
+    awaited = {
+        item.pid
+        for item in gc.get_objects()
+        if isinstance(item, subprocess.Popen) or type(item).__module__.startswith("multiprocessing.popen")
+    }
+    for pid in _children():
+        if pid not in awaited:
+            try:
+                os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                continue
+
+
+def _children() -> list[int]:
+    found: list[int] = []
+    for thread in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{thread}/children", "rb") as file:
+            found += [int(text) for text in file.read().split()]
+    return found
