@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zoneinfo
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, tzinfo
 
 import pytest
 from hypothesis import given, settings
@@ -65,6 +65,36 @@ def test_a_stretch_that_a_block_cuts_keeps_what_was_seen_before() -> None:
     begin_s = parse_rfc3339("2023-10-29T01:30:00Z") // 1000
     stretch = clock._stretches(begin_s, begin_s + 86_400)[0]
     assert stretch == Stretch(begin_s, begin_s + 86_400, 3600, parse_rfc3339("2023-10-29T03:00:00Z") // 1000)
+
+
+class TwoChanges(tzinfo):
+    """UTC, but at noon of 1971-01-01 the clock goes back by seven hours, and three hours later on by one."""
+
+    def fromutc(self, moment: datetime) -> datetime:
+        hours = (moment.replace(tzinfo=None) - datetime(1971, 1, 1, 12)) // timedelta(hours=1)
+        behind = 0 if hours < 0 else 7 if hours < 3 else 6
+        # The offset is handed on in the microseconds, since the wall time alone does not tell it.
+        return moment - timedelta(hours=behind) + timedelta(microseconds=behind)
+
+    def utcoffset(self, moment: datetime | None) -> timedelta:
+        assert moment is not None
+        return timedelta(hours=-moment.microsecond)
+
+    def dst(self, moment: datetime | None) -> None:
+        return None
+
+    def tzname(self, moment: datetime | None) -> None:
+        return None
+
+
+def test_a_gap_within_a_repetition_leaves_no_time_out() -> None:
+    clock = ZoneClock("probe", TwoChanges())
+    noon_s = parse_rfc3339("1971-01-01T12:00:00Z") // 1000
+    back = clock.stretch_at(noon_s)
+    assert (back.start_s, back.end_s, back.offset_s, back.seen_s) == (noon_s, noon_s + 3 * 3600, -7 * 3600, noon_s)
+    # From 08:00 to 09:00 the wall clock jumps, but it had shown these times, and all until noon, in the morning.
+    on = clock.stretch_at(back.end_s)
+    assert (on.start_s, on.offset_s, on.seen_s) == (back.end_s, -6 * 3600, noon_s)
 
 
 def test_no_two_changes_of_any_zone_are_so_close_that_one_could_be_overlooked() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
@@ -52,7 +52,7 @@ class ZoneClock:
 
     __slots__ = ("_blocks", "_zone", "name")
 
-    def __init__(self, name: str, zone: ZoneInfo) -> None:
+    def __init__(self, name: str, zone: tzinfo) -> None:
         self.name = name
         self._zone = zone
         self._blocks: dict[int, tuple[list[int], list[Stretch]]] = {}
