@@ -109,7 +109,6 @@ def make_producer(settings: Settings, transactional_id: str, on_error: Callable[
         "batch.num.messages": 10_000,
         "queue.buffering.max.messages": 1_000_000,
         "queue.buffering.max.kbytes": 262_144,
-        "delivery.report.only.error": True,
         "error_cb": on_error,
     }
     return Producer(client_config(settings, "lane", **config))
@@ -130,7 +129,6 @@ class _Place:
         self._settings = settings
         self.transactional_id = transactional_id
         self.producer: Producer | None = None
-        self.failed: str | None = None  # a record of the open transaction was not delivered
         self.disconnected = False
 
     def ready(self, timeout_s: float) -> Producer:
@@ -142,10 +140,6 @@ class _Place:
 
     def throw_away(self) -> None:
         self.producer = None
-
-    def on_delivery(self, error: KafkaError | None, _message: object) -> None:
-        if error is not None:
-            self.failed = describe(error)
 
     def _on_error(self, error: KafkaError) -> None:
         if error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT):
@@ -195,11 +189,11 @@ class Ring:
         place = self._places[self._turn]
         self._turn = (self._turn + 1) % len(self._places)
         producer = place.ready(timeout_s)
-        place.failed, place.disconnected = None, False
+        place.disconnected = False
         accepted = False
         try:
             producer.begin_transaction()
-            self._send(place, producer, records, timeout_s)
+            self._send(producer, records, timeout_s)
             check()
             group = metadata()
             if not group.joined:
@@ -207,12 +201,13 @@ class Ring:
             marks = [TopicPartition(*at, mark.offset, metadata=mark.metadata) for at, mark in offsets.items()]
             producer.send_offsets_to_transaction(marks, group.raw, timeout_s)
             accepted = True
-            self._send(place, producer, [sentinel], timeout_s)
+            self._send(producer, [sentinel], timeout_s)
         except Refused as refusal:
             return self._abort(place, producer, str(refusal), refused=True, accepted=False)
         except _NotDelivered as failure:
             return self._abort(place, producer, str(failure), refused=False, accepted=accepted)
-        except KafkaException as exception:
+        except (KafkaException, SystemError) as raised:
+            exception = _client_error(raised)
             self._raise_if_fenced(place, exception)
             return self._abort(place, producer, describe(error_of(exception)), refused=False, accepted=accepted)
         return self._end(place, producer)
@@ -222,35 +217,41 @@ class Ring:
         for place in self._places:
             place.ready(timeout_s)
 
+    def renew(self, timeout_s: float) -> None:
+        """After the ring was fenced: every producer anew, at once. Raises RetryLater."""
+        for place in self._places:
+            place.throw_away()
+        self.open(timeout_s)
+
     def close(self) -> None:
         for place in self._places:
             place.throw_away()
 
-    def _send(self, place: _Place, producer: Producer, records: Sequence[OutRecord], timeout_s: float) -> None:
-        produce, on_delivery = producer.produce, place.on_delivery
+    def _send(self, producer: Producer, records: Sequence[OutRecord], timeout_s: float) -> None:
+        # No delivery callbacks: a record that fails makes the transaction abortable, which its end reports; and after a
+        # fatal error the client library would call them with an exception pending.
+        produce = producer.produce
         for record in records:
             while True:
                 try:
-                    produce(
-                        record.topic,
-                        record.value,
-                        record.key,
-                        record.partition,
-                        on_delivery=on_delivery,
-                        headers=list(record.headers) or None,
-                    )
+                    if record.headers:
+                        headers: list[tuple[str, str | bytes | None]] = list(record.headers)
+                        produce(record.topic, record.value, record.key, record.partition, headers=headers)
+                    else:
+                        produce(record.topic, record.value, record.key, record.partition)
                     break
                 except BufferError:
                     producer.poll(0.05)
         left = producer.flush(timeout_s)
-        if place.failed is not None or left:
-            raise _NotDelivered(place.failed or f"{left} records were not delivered in {timeout_s:g} s")
+        if left:
+            raise _NotDelivered(f"{left} records were not delivered in {timeout_s:g} s")
 
     def _end(self, place: _Place, producer: Producer) -> Outcome:
         began = time.monotonic()
         try:
             producer.commit_transaction(END_LIMIT_S)
-        except KafkaException as exception:
+        except (KafkaException, SystemError) as raised:
+            exception = _client_error(raised)
             self._raise_if_fenced(place, exception)
             error = error_of(exception)
             if classify(error) is AbortAndOffer:
@@ -267,7 +268,8 @@ class Ring:
         began = time.monotonic()
         try:
             producer.abort_transaction(END_LIMIT_S)
-        except KafkaException as exception:
+        except (KafkaException, SystemError) as raised:
+            exception = _client_error(raised)
             self._raise_if_fenced(place, exception)
             place.throw_away()
             return Unclear(f"{reason}; then the abort: {describe(error_of(exception))}", accepted)
@@ -281,6 +283,16 @@ class Ring:
         if classify(error) is StepDown:
             place.throw_away()
             raise StepDown(f"the producer {place.transactional_id} was fenced: {describe(error)}") from exception
+
+
+def _client_error(raised: KafkaException | SystemError) -> KafkaException:
+    """The client's own error. Python wraps it where a callback was to be run while it was pending."""
+    if isinstance(raised, KafkaException):
+        return raised
+    inner = raised.__cause__ or raised.__context__
+    if isinstance(inner, KafkaException):
+        return inner
+    raise raised
 
 
 class _NotDelivered(Exception):

@@ -41,6 +41,7 @@ TIDY_AFTER_S = 0.5
 QUEUE_STEP = 500
 INBOX_LIMIT = 20_000
 RELEASE_LIMIT_S = 3.0
+READ_ON_S = 3.0
 WRITE_LIMIT_S = 10.0
 RING_LIMIT_S = 10.0
 
@@ -205,7 +206,7 @@ class Lane:
             raise Die("another process with this worker ID has taken over; two workers need two IDs")
         self._context.log.warning("fenced: every partition is acquired again", why=why)
         self._acquisitions.fenced()
-        self._ring.settle(RING_LIMIT_S)
+        self._ring.renew(RING_LIMIT_S)
         if self._pending is not None:
             self._drop_lost_parts(self._pending)
 
@@ -520,11 +521,25 @@ class Lane:
         """Serve these until their runs have ended or the limit has passed; then release them. The callback returns last."""
         context = self._context
         context.log.info("revoked", partitions=numbers)
+        self._finish_reading(numbers)
         self._acquisitions.revoked(numbers)
         for number in numbers:
             self._stop_those_that_must(number)
         while any(number in context.partitions for number in numbers):
             context.runners.beat()
+            self._guarded_round()
+
+    def _finish_reading(self, numbers: list[int]) -> None:
+        """A partition whose fence was just committed is read to the end first: then it can be released.
+
+        Otherwise the next owner would have to end this lane's producers, and so disturb all its other partitions.
+        """
+        partitions = self._context.partitions
+        until_s = time.monotonic() + READ_ON_S
+        while time.monotonic() < until_s and any(
+            number in partitions and partitions[number].holding.phase is Phase.READING for number in numbers
+        ):
+            self._context.runners.beat()
             self._guarded_round()
 
     def _stop_those_that_must(self, number: int) -> None:

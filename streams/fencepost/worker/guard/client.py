@@ -20,7 +20,7 @@ from fencepost.worker.guard.control import Kind, NotSpawned, ToGuard, ToWorker, 
 from fencepost.worker.guard.deadlines import END_EARLY_S
 from fencepost.worker.guard.leases import Leases
 from fencepost.worker.guard.mechanism import Mechanism, frozen_by_cgroup_v1
-from fencepost.worker.guard.pricing import BUDGET_S, Prices
+from fencepost.worker.guard.pricing import BUDGET_S, REFILL_S, Prices
 from fencepost.worker.guard.process import Binding, Run, RunnerProcess
 from fencepost.worker.guard.settings import RunnerSettings
 from fencepost.worker.guard.start import start
@@ -204,11 +204,10 @@ class GuardedRunners:
             process = min(self._shared, key=_load, default=None)
             if process is None:
                 break
-            before = len(queue)
+            if process.runs and (process.load_s > REFILL_S or process.load_s + queue[0].cost_s > BUDGET_S):
+                break
             while queue and (not process.runs or process.load_s + queue[0].cost_s <= BUDGET_S):
                 self._assign(queue.popleft(), process)
-            if len(queue) == before:
-                break
             fed[process.number] = process
         self._grow()
         for process in fed.values():

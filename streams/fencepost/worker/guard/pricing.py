@@ -5,10 +5,13 @@ Runs wait behind each other in a process only where that takes little time: a sl
 
 from __future__ import annotations
 
-BUDGET_S = 0.004  # of work at a time in a process that takes runs one by one
+BUDGET_S = 0.006  # of work at a time in a process that takes runs one by one
+REFILL_S = 0.003  # it is given more once so little is left: large batches cost less
 _UNKNOWN_S = 1.0  # alone in a process until it is known
 _OVERHEAD_S = 8e-6
 _WEIGHT = 0.2
+_OUTLIER = 10  # so many times the usual: perhaps it only waited for the processor
+_OUTLIER_WEIGHT = 0.02
 
 
 class Prices:
@@ -21,4 +24,8 @@ class Prices:
     def learn(self, function: str, took_us: int) -> None:
         took_s = took_us * 1e-6 + _OVERHEAD_S
         before = self._known.get(function)
-        self._known[function] = took_s if before is None else before + _WEIGHT * (took_s - before)
+        if before is None:
+            self._known[function] = took_s
+        else:
+            weight = _WEIGHT if took_s < _OUTLIER * before else _OUTLIER_WEIGHT
+            self._known[function] = before + weight * (took_s - before)
