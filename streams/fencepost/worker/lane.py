@@ -31,6 +31,7 @@ from fencepost.worker.intake import Intake
 from fencepost.worker.orders import Refused, RunCheckpoint, RunEnded, RunOrder, RunOutput
 from fencepost.worker.partition import Partition
 from fencepost.worker.restore import FENCE_KEY, Restored, fence_nonce
+from fencepost.worker.roster import Load
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -89,6 +90,8 @@ class Lane:
         self._stop_cause = Cause.HANDOVER
         self._backlog_ends: dict[int, int] = {}
         self.stopping = False
+        self.ready = False  # a member, and every partition it has is served
+        self.load = Load()
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -102,12 +105,6 @@ class Lane:
     def idle(self) -> bool:
         """Nothing in flight and nothing to be written."""
         return self._pending is None and not self._reports and self._context.runners.in_flight() == 0
-
-    @property
-    def ready(self) -> bool:
-        """Whether every partition this lane has is served."""
-        partitions = self._context.partitions.values()
-        return bool(partitions) and all(partition.served for partition in partitions)
 
     def drain(self) -> None:
         """Start nothing more; what runs may end."""
@@ -637,6 +634,13 @@ class Lane:
             return
         self._gauges_at_s = now_s + 1.0
         context = self._context
+        partitions = context.partitions
+        self.load = Load(context.runners.in_flight(), tuple(sorted(partitions)), (context.lane,))
+        self.ready = (
+            self._member.metadata().joined
+            and not self._reader.down
+            and all(partition.served for partition in partitions.values())
+        )
         now_ms = context.clock.now_ms()
         oldest_ms = now_ms
         ready = backlog = 0

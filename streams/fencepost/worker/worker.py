@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from types import FrameType
@@ -33,13 +33,19 @@ from fencepost.worker.credit import Credit
 from fencepost.worker.declared import Declared
 from fencepost.worker.guard.client import GuardedRunners, GuardLost
 from fencepost.worker.guard.settings import RunnerSettings
+from fencepost.worker.http import HttpServer
 from fencepost.worker.identity import new_identity
 from fencepost.worker.lane import Lane
-from fencepost.worker.meters import Meters, NoMeters
+from fencepost.worker.machine_checks import clock_warning
+from fencepost.worker.metrics import PrometheusMeters
+from fencepost.worker.orders import Runners
+from fencepost.worker.printer import OutputShipper
+from fencepost.worker.roster import About, Load, Roster
 
 CONNECT_FIRST_S = 0.5
 CONNECT_MOST_S = 10.0
 CLOSE_LIMIT_S = 15.0
+LEAVE_LIMIT_S = 2.0
 LONGEST_CALL_S = 45.0  # a transaction against a broker that does not answer: flush, offsets, end, abort
 
 
@@ -70,45 +76,88 @@ class Worker:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._identity = new_identity(settings.worker_id)
+        self._topics = Topics(settings.namespace)
         self._log = structlog.get_logger("fencepost.worker").bind(worker=self._identity.worker)
         self._stop = Stop()
-        self._meters: Meters = NoMeters()
+        self._meters = PrometheusMeters(self._identity.worker)
+        self._http = HttpServer(settings, self._live, self._ready, self._meters.exposition, self._log)
         self._lanes: list[Lane] = []
         self._failures: list[BaseException] = []
 
     def run(self) -> int:
+        """Until told to stop. Raises AppError and GuardError where the runners cannot be started."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._signalled)
         slots = max(1, self._settings.slots // self._settings.lanes)
         runners = [GuardedRunners(_runner_settings(self._settings, slots)) for _ in range(self._settings.lanes)]
         try:
-            with _Beating(runners):
-                info = self._connect()
-            if info is None:
-                return Exit.STOPPED
-            threads = self._start_lanes(info, runners, slots)
-            return self._wait(threads)
+            self._http.start()
+            return self._with_kafka(runners, slots)
         except KafkaProblem as problem:
             self._say(problem)
             return Exit.FAILED
         finally:
             for each in runners:
                 each.close(0.0)
+            self._http.stop()
 
-    def _signalled(self, number: int, _frame: FrameType | None) -> None:
+    def _with_kafka(self, runners: list[GuardedRunners], slots: int) -> int:
+        roster = self._roster(runners)
+        with _Beating(runners):
+            info = self._connect(roster)
+        if info is None:
+            return Exit.STOPPED
+        shipper = OutputShipper(self._settings, self._topics.logs, info.partitions, self._identity.worker, self._log)
+        threads = self._start_lanes(info, runners, slots, shipper, roster)
+        roster.start()
+        try:
+            return self._wait(threads, roster)
+        finally:
+            shipper.close(LEAVE_LIMIT_S)
+            roster.leave(LEAVE_LIMIT_S)
+
+    def _roster(self, runners: list[GuardedRunners]) -> Roster:
+        mechanism = runners[0].mechanism
+        notes = tuple(dict.fromkeys((*mechanism.notes, *filter(None, [clock_warning()]))))
+        for note in notes:
+            self._log.warning("weaker than it could be", what=note)
+        handlers = (*sorted(runners[0].handlers), *self._settings.commands)
+        about = About(handlers, {"containment": mechanism.containment, "scheduling": mechanism.scheduling}, notes)
+        return Roster(self._settings, self._topics, self._identity, about, self._load, self._log)
+
+    def _load(self) -> Load:
+        loads = [lane.load for lane in self._lanes]
+        return Load(
+            sum(load.in_flight for load in loads),
+            tuple(sorted(number for load in loads for number in load.partitions)),
+            tuple(name for load in loads for name in load.lanes),
+        )
+
+    def _live(self) -> tuple[bool, dict[str, Any]]:
+        return not self._failures, {"failures": [type(failure).__name__ for failure in self._failures]}
+
+    def _ready(self) -> tuple[bool, dict[str, Any]]:
+        ready = {f"lane {ordinal}": lane.ready for ordinal, lane in enumerate(self._lanes)}
+        return bool(ready) and all(ready.values()) and not self._stop.signals, {
+            "lanes": ready,
+            "stopping": bool(self._stop.signals),
+        }
+
+    def _signalled(self, _number: int, _frame: FrameType | None) -> None:
         self._stop.signals += 1
         self._stop.changed.set()
         if self._stop.signals >= 3:
             os._exit(Exit.CUT_OFF)
 
-    def _connect(self) -> NamespaceInfo | None:
-        """Wait for Kafka, as long as it takes. None: told to stop meanwhile."""
+    def _connect(self, roster: Roster) -> NamespaceInfo | None:
+        """Wait for Kafka, as long as it takes, and announce this worker. None: told to stop meanwhile."""
         delay_s = CONNECT_FIRST_S
         while not self._stop.signals:
             try:
                 info = load_namespace(self._settings)
-            except (NotInitialised, WrongNamespace, Die) as problem:
-                raise problem
+                roster.announce()
+            except (NotInitialised, WrongNamespace, Die):
+                raise
             except KafkaProblem as problem:
                 at = self._settings.bootstrap
                 self._log.warning("Kafka does not answer; trying again", bootstrap=at, in_s=delay_s, why=str(problem))
@@ -118,11 +167,13 @@ class Worker:
             return info
         return None
 
-    def _start_lanes(self, info: NamespaceInfo, runners: list[GuardedRunners], slots: int) -> list[threading.Thread]:
+    def _start_lanes(
+        self, info: NamespaceInfo, runners: list[GuardedRunners], slots: int, shipper: OutputShipper, roster: Roster
+    ) -> list[threading.Thread]:
         threads = []
         for ordinal, each in enumerate(runners):
             context = self._context(info, each, ordinal, slots)
-            lane = Lane(context, info.group_protocol, lambda _output: None, lambda: False)
+            lane = Lane(context, info.group_protocol, shipper.take, roster.newer_incarnation)
             self._lanes.append(lane)
             thread = threading.Thread(target=self._run_lane, args=(lane, context), name=f"lane-{ordinal}")
             thread.start()
@@ -134,7 +185,7 @@ class Worker:
         lane = self._identity.lane_id(ordinal)
         return LaneContext(
             settings=settings,
-            topics=Topics(settings.namespace),
+            topics=self._topics,
             partition_count=info.partitions,
             handover_limit_s=settings.handover_limit(info.group_protocol),
             identity=self._identity,
@@ -152,7 +203,8 @@ class Worker:
 
     def _run_lane(self, lane: Lane, context: LaneContext) -> None:
         try:
-            self._open(lane, context)
+            with _Beating([context.runners]):
+                self._open(lane, context)
             self._serve(lane)
             lane.close(self._settings.stop_limit_s)
         except BaseException as failure:  # noqa: BLE001 - handed to the main thread, which says it and exits
@@ -162,7 +214,6 @@ class Worker:
 
     def _open(self, lane: Lane, context: LaneContext) -> None:
         while not self._stop.signals:
-            context.runners.beat()
             try:
                 lane.open()
             except RetryLater as problem:
@@ -184,19 +235,22 @@ class Worker:
                 lane.end_runs(0.0 if self._stop.signals > 1 else 1.0)
             lane.turn()
 
-    def _wait(self, threads: list[threading.Thread]) -> int:
+    def _wait(self, threads: list[threading.Thread], roster: Roster) -> int:
         """Until the lanes are done; bounded once a stop was asked for."""
         cut_off_s: float | None = None
         while any(thread.is_alive() for thread in threads):
-            self._stop.changed.wait(0.2)
-            if (self._stop.signals or self._failures) and cut_off_s is None:
-                cut_off_s = time.monotonic() + self._settings.stop_limit_s + CLOSE_LIMIT_S
-                self._log.info("stopping", limit_s=self._settings.stop_limit_s)
-            if cut_off_s is not None:
-                if time.monotonic() > cut_off_s:
-                    self._log.error("the stop took too long; cut off")
-                    os._exit(Exit.CUT_OFF)
-                time.sleep(0.01)
+            if cut_off_s is None:
+                self._stop.changed.wait(0.5)
+                if self._stop.signals or self._failures:
+                    cut_off_s = time.monotonic() + self._settings.stop_limit_s + CLOSE_LIMIT_S
+                    self._log.info("stopping", limit_s=self._settings.stop_limit_s)
+                    roster.set_status("draining")
+                continue
+            if time.monotonic() > cut_off_s:
+                self._log.error("the stop took too long; cut off")
+                os._exit(Exit.CUT_OFF)
+            for thread in threads:
+                thread.join(0.05)
         for failure in self._failures:
             self._say(failure)
         return Exit.FAILED if self._failures else Exit.STOPPED
@@ -211,7 +265,7 @@ class Worker:
 class _Beating:
     """Beats for runners while nothing runs yet and the lanes' loops have not begun: waiting for Kafka may take long."""
 
-    def __init__(self, runners: list[GuardedRunners]) -> None:
+    def __init__(self, runners: Sequence[Runners]) -> None:
         self._runners = runners
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="beat")
