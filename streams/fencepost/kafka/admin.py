@@ -62,7 +62,7 @@ def init(
     _check_request(partitions, replication)
     admin = Admin(settings, timeout_s)
     topics = Topics(settings.namespace)
-    brokers = admin.broker_ids()
+    brokers = Admin(settings, min(timeout_s, 10.0)).broker_ids()  # without Kafka: say so soon
     copies = min(3, len(brokers)) if replication is None else replication
     if copies > len(brokers):
         raise BadRequest(f"--replication is {copies}; allowed: 1 to {len(brokers)}, the number of brokers")

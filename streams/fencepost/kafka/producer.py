@@ -37,7 +37,7 @@ class Outgoing:
     topic: str
     key: str | bytes | None
     value: bytes | None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str | bytes | None] = field(default_factory=dict)
     partition: int | None = None
 
 
@@ -103,7 +103,7 @@ class Producer:
 
     def _produce(self, record: Outgoing, answer: _Answer) -> None:
         place: dict[str, Any] = {} if record.partition is None else {"partition": record.partition}
-        headers: Any = [(name, value.encode()) for name, value in record.headers.items()]
+        headers: Any = [(name, _raw(value)) for name, value in record.headers.items()]
         until_s = time.monotonic() + self._timeout_s
         while True:
             try:
@@ -147,3 +147,7 @@ class _Answer:
                                            f"{describe(error)}")  # fmt: skip
         else:
             self.problem = DeliveryFailed(f"{topic}: {describe(error)}")
+
+
+def _raw(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value

@@ -1,0 +1,1 @@
+"""The `fencepost` command: tables for people, `--json` for programs."""

@@ -1,0 +1,97 @@
+"""The command itself: all groups put together, errors as one line with the right exit code."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from fencepost.cli import apply, broker, control, dlq, init, owners, runs, tasks, trigger, upcoming, verify, worker
+from fencepost.cli.failures import INTERRUPTED, OK, exit_code
+from fencepost.cli.output import note
+from fencepost.version import __version__
+
+cli = typer.Typer(
+    name="fencepost",
+    help="A task scheduler whose only coordinator is Kafka.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+_COMMANDS: tuple[tuple[str, Callable[..., Any]], ...] = (
+    ("up", broker.up),
+    ("down", broker.down),
+    ("status", broker.status),
+    ("init", init.init),
+    ("apply", apply.apply),
+    ("worker", worker.worker),
+    ("trigger", trigger.trigger),
+    ("cancel", control.cancel),
+    ("pause", control.pause),
+    ("resume", control.resume),
+    ("delete", control.delete),
+    ("tasks", tasks.tasks),
+    ("describe", tasks.describe),
+    ("runs", runs.runs),
+    ("logs", runs.logs),
+    ("owners", owners.owners),
+    ("workers", owners.workers),
+    ("next", upcoming.upcoming),
+    ("verify", verify.verify),
+)
+for _name, _command in _COMMANDS:
+    cli.command(_name)(_command)
+cli.add_typer(dlq.group, name="dlq")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"fencepost {__version__}")
+        raise typer.Exit
+
+
+@cli.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what the Kafka client says.")] = False,
+) -> None:
+    logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    # The client repeats by itself what fails for a moment, and logs each time; what stays wrong is raised anyway.
+    logging.getLogger("fencepost.kafka.client").setLevel(logging.DEBUG if verbose else logging.CRITICAL)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    try:
+        cli(args=arguments)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else OK
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has gone; what is still buffered would raise again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except Exception as error:
+        code = exit_code(error)
+        if code is None:
+            raise
+        note(f"fencepost: {error}")
+        return code
+    return OK
+
+
+def main() -> None:
+    sys.exit(run())
+
+
+if __name__ == "__main__":
+    main()

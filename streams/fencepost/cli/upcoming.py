@@ -1,0 +1,100 @@
+"""`next`: the next fire times, from the scheduler's own code."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from fencepost.cli.failures import BadInput
+from fencepost.cli.options import Bootstrap, Config, Json, Namespace, load_settings
+from fencepost.cli.output import emit, say
+from fencepost.cli.view import find_task
+from fencepost.core.schedule import Cron, Schedule, ScheduleError, schedule_from_json
+from fencepost.core.schedule import upcoming as slots_of
+from fencepost.core.times import format_ms_in, parse_rfc3339
+
+_OPTIONS = {"cron": "--cron", "every_s": "--every", "at": "--at", "anchor": "--anchor", "time_zone": "--time-zone"}
+
+
+def upcoming(
+    task_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="A defined task; else give a schedule.")] = None,
+    cron: Annotated[str | None, typer.Option("--cron", help="Five fields, such as '30 2 * * *'.")] = None,
+    every: Annotated[str | None, typer.Option("--every", help="A duration, such as 90s or 1h30m.")] = None,
+    anchor: Annotated[str | None, typer.Option("--anchor", help="With --every: a time that is a slot.")] = None,
+    at: Annotated[str | None, typer.Option("--at", help="One time, RFC 3339 with offset.")] = None,
+    time_zone: Annotated[str | None, typer.Option("--time-zone", help="Such as Europe/Berlin; UTC by default.")] = None,
+    from_: Annotated[str | None, typer.Option("--from", help="After this time, RFC 3339; now by default.")] = None,
+    count: Annotated[int, typer.Option("--count", help="How many, 1 to 10000.")] = 5,
+    config: Config = None,
+    bootstrap: Bootstrap = None,
+    namespace: Namespace = None,
+    as_json: Json = False,
+) -> None:
+    """Show the next fire times of a task, or (without Kafka) of a schedule given here."""
+    given = {"cron": cron, "every_s": every, "at": at}
+    if (task_id is None) == (not any(value is not None for value in given.values())):
+        raise BadInput("ID, --cron, --every or --at: give exactly one of them")
+    if not 1 <= count <= 10_000:
+        raise BadInput(f"--count is {count}; allowed: 1 to 10000")
+    after_ms = time.time_ns() // 1_000_000 if from_ is None else _time("--from", from_)
+    if task_id is not None:
+        settings = load_settings(config, bootstrap, namespace)
+        document = _of_task(settings, task_id, after_ms, count, time_zone)
+    else:
+        schedule = _schedule(given, anchor, time_zone)
+        document = {"next": _texts(slots_of(schedule, after_ms, count), _zone(schedule, time_zone))}
+    if as_json:
+        emit(document)
+        return
+    for line in document["next"]:
+        say(line)
+    if not document["next"]:
+        say(f"none: {document.get('reason', 'no slot is left')}")
+
+
+def _schedule(given: dict[str, str | None], anchor: str | None, time_zone: str | None) -> Schedule:
+    body: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if "cron" in body and time_zone is not None:
+        body["time_zone"] = time_zone
+    if anchor is not None:
+        body["anchor"] = anchor
+    try:
+        return schedule_from_json(body)
+    except ScheduleError as error:
+        option = _OPTIONS.get(error.field.partition(".")[0], "schedule")
+        raise BadInput(f"{option}: {error.message}") from error
+
+
+def _of_task(settings: Any, task_id: str, after_ms: int, count: int, time_zone: str | None) -> dict[str, Any]:
+    task = find_task(settings, task_id)
+    reason = task.why_no_slot()
+    slots = [] if reason else task.slots(after_ms, count)
+    schedule = None if task.definition is None else task.definition.schedule
+    return {
+        "task": task_id,
+        "next": _texts(slots, _zone(schedule, time_zone)),
+        **({} if slots else {"reason": reason or "no slot is left"}),
+    }
+
+
+def _zone(schedule: Schedule | None, time_zone: str | None) -> str:
+    """The zone to show times in: the one asked for, else the schedule's own."""
+    if time_zone is not None:
+        return time_zone
+    return schedule.time_zone if isinstance(schedule, Cron) else "UTC"
+
+
+def _texts(slots: list[int], zone: str) -> list[str]:
+    try:
+        return [format_ms_in(slot_ms, zone) for slot_ms in slots]
+    except ValueError as error:
+        raise BadInput(f"--time-zone: {error}") from error
+
+
+def _time(option: str, text: str) -> int:
+    try:
+        return parse_rfc3339(text)
+    except ValueError as error:
+        raise BadInput(f"{option}: {error}") from error

@@ -1,0 +1,197 @@
+"""A task as the topics show it: its definition, its state and what waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from fencepost.app import load_app
+from fencepost.cli.failures import Failure
+from fencepost.codec import BadRecord
+from fencepost.core.ids import check_task_id, partition_of, split_key
+from fencepost.core.schedule import Schedule
+from fencepost.core.schedule import upcoming as slots_of
+from fencepost.core.slots import fingerprint_of
+from fencepost.core.task import Definition, TaskState, Work
+from fencepost.kafka.namespace import load_namespace
+from fencepost.kafka.scan import Record, scan
+from fencepost.kafka.topics import Topics
+from fencepost.settings import Settings
+from fencepost.wire.definition import read_definition
+from fencepost.wire.state import decode_state
+from fencepost.wire.work import WORK, decode_work
+
+
+@dataclass(slots=True)
+class TaskView:
+    """What is known of one task. `defined_in`: "topic", "code" or None; `problem`: why something cannot be read."""
+
+    task: str
+    definition: Definition | None = None
+    defined_in: str | None = None
+    state: TaskState | None = None
+    waiting: list[Work] = field(default_factory=list)
+    problem: str | None = None
+
+    @property
+    def schedule(self) -> Schedule | None:
+        return None if self.definition is None else self.definition.schedule
+
+    @property
+    def status(self) -> str:
+        """For people: the run's status, or why nothing can run."""
+        if self.problem is not None:
+            return "unreadable"
+        if self.definition is None:
+            return "deleted" if self.state is None or self.state.deleted else "not defined here"
+        if self.state is not None and self.state.paused:
+            return f"{self.state.status.value}, paused" if self.state.status.value != "idle" else "paused"
+        if self.state is None and self.definition.paused:
+            return "paused"
+        return "idle" if self.state is None else self.state.status.value
+
+    def why_no_slot(self) -> str | None:
+        """The reason for which no slot will fire as things stand; None if one may."""
+        if self.problem is not None:
+            return f"unreadable: {self.problem}"
+        if self.definition is None:
+            gone = self.state is not None and (self.state.deleted or self.state.next_slot_ms is None)
+            return "deleted" if gone else None if self.state is not None else "not defined"
+        if self.definition.schedule is None:
+            return "no schedule: runs when triggered"
+        if self.state is not None and self.state.paused:
+            return f"paused: {self.state.pause_reason}" if self.state.pause_reason else "paused"
+        if self.state is None and self.definition.paused:
+            return "paused: defined as paused"
+        return None
+
+    def slots(self, after_ms: int, count: int) -> list[int]:
+        """The next slots: the stored one first, then by the schedule."""
+        stored_ms = None if self.state is None else self.state.next_slot_ms
+        if self.schedule is None:
+            return [] if stored_ms is None else [stored_ms]
+        armed = self.state is not None and self.state.schedule_fingerprint == fingerprint_of(self.schedule)
+        if not armed:
+            return slots_of(self.schedule, after_ms, count)  # its owner has not taken the schedule yet
+        if stored_ms is None or stored_ms <= after_ms:
+            return [] if stored_ms is None else slots_of(self.schedule, after_ms, count)
+        return [stored_ms, *(slots_of(self.schedule, stored_ms, count - 1) if count > 1 else ())]
+
+    def next_slot(self) -> int | None:
+        if self.why_no_slot() is not None:
+            return None
+        return next(iter(self.slots(time.time_ns() // 1_000_000, 1)), None)
+
+
+def find_task(settings: Settings, task_id: str) -> TaskView:
+    """One task. Raises Failure for an ID nothing is known of, BadRecord for one that cannot be."""
+    view = load_tasks(settings, task_id).get(task_id)
+    if view is None:
+        raise Failure(f"no task {task_id!r} in namespace {settings.namespace!r}")
+    return view
+
+
+def load_tasks(settings: Settings, only: str | None = None) -> dict[str, TaskView]:
+    """All tasks that are defined or have a state, by ID; with `only` at most that one."""
+    numbers = None
+    if only is not None:
+        try:
+            check_task_id(only)
+        except ValueError as error:
+            raise BadRecord(str(error), "ID") from error
+        numbers = [partition_of(only.encode(), load_namespace(settings).partitions)]
+    else:
+        load_namespace(settings)
+    topics = Topics(settings.namespace)
+    views: dict[str, TaskView] = {}
+    for key, record in newest(scan(settings, topics.tasks, numbers)):
+        _take_definition(views, key, record)
+    for key, record in newest(scan(settings, topics.state, numbers)):
+        _take_state(views, key, record)
+    _take_declared(settings, views)
+    if only is not None:
+        return {only: views[only]} if only in views else {}
+    return views
+
+
+def load_partition(settings: Settings, number: int) -> dict[str, TaskView]:
+    """The states and what waits, of one partition; no definitions."""
+    views: dict[str, TaskView] = {}
+    for key, record in newest(scan(settings, Topics(settings.namespace).state, [number])):
+        _take_state(views, key, record)
+    return views
+
+
+def newest(records: Iterable[Record]) -> Iterator[tuple[str, Record]]:
+    """The last record of each key that is not a tombstone."""
+    last: dict[bytes, Record] = {}
+    for record in records:
+        if record.key is None:
+            continue
+        if record.value is None:
+            last.pop(record.key, None)
+        else:
+            last[record.key] = record
+    for record in last.values():
+        yield record.key_text, record
+
+
+def _take_definition(views: dict[str, TaskView], key: str, record: Record) -> None:
+    view = views.setdefault(key, TaskView(key))
+    try:
+        view.definition = read_definition(record.key, record.value)[1]
+        view.defined_in = "topic"
+    except BadRecord as error:
+        view.problem = f"definition: {error}"
+
+
+def _take_state(views: dict[str, TaskView], key: str, record: Record) -> None:
+    task_id, kind = _split(key)
+    if not task_id:
+        return  # the partition's own records: its fence and sentinels
+    view = views.setdefault(task_id, TaskView(task_id))
+    try:
+        if kind is None:
+            view.state = decode_state(record.value or b"")
+        elif kind == WORK:
+            view.waiting.append(decode_work(record.value or b""))
+    except BadRecord as error:
+        view.problem = f"{kind or 'state'}: {error}"
+
+
+def _split(key: str) -> tuple[str, str | None]:
+    try:
+        task_id, kind, _ = split_key(key)
+    except ValueError:
+        return "", None
+    return task_id, kind
+
+
+def _take_declared(settings: Settings, views: dict[str, TaskView]) -> None:
+    """What the app declares for exact IDs, where it is named; an ID's own record in the topic goes before it."""
+    if settings.app is None:
+        return
+    for definition in load_app(settings.app).definitions():
+        view = views.get(definition.task)
+        if view is None and not any(sign in definition.task for sign in "*?["):
+            view = views[definition.task] = TaskView(definition.task)
+        if view is not None and view.definition is None and view.problem is None:
+            view.definition, view.defined_in = definition, "code"
+
+
+def describe_handler(definition: Definition) -> str:
+    from fencepost.wire.definition import definition_to_json
+
+    handler: dict[str, Any] = definition_to_json(definition)["handler"]
+    return str(handler["function"]) if handler["kind"] == "python" else " ".join(handler["argv"])
+
+
+def describe_schedule(schedule: Schedule | None) -> str | None:
+    if schedule is None:
+        return None
+    body = schedule.to_json()
+    if "cron" in body:
+        return f"{body['cron']} ({body.get('time_zone', 'UTC')})"
+    return f"every {body['every_s']} s" if "every_s" in body else f"once at {body['at']}"

@@ -1,0 +1,60 @@
+"""`worker`: a replica."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fencepost import logs
+from fencepost.cli.options import Bootstrap, Config, Namespace, load_settings
+from fencepost.worker.worker import main
+
+
+def worker(
+    app: Annotated[str | None, typer.Option("--app", help="module:attribute of the App, for example shop:app.")] = None,
+    slots: Annotated[int | None, typer.Option("--slots", help="Runs at once.")] = None,
+    shared_processes: Annotated[
+        int | None, typer.Option("--shared-processes", help="Runner processes for functions that share one.")
+    ] = None,
+    lanes: Annotated[int | None, typer.Option("--lanes", help="Group members in this process.")] = None,
+    worker_id: Annotated[
+        str | None, typer.Option("--worker-id", help="A name of its own: a restart within the session moves nothing.")
+    ] = None,
+    command: Annotated[
+        list[str] | None, typer.Option("--allow", help="An executable that tasks may start; may be given often.")
+    ] = None,
+    profile: Annotated[str | None, typer.Option("--profile", help="standard, swift or quick.")] = None,
+    http_port: Annotated[
+        int | None, typer.Option("--http-port", help="Serve /livez, /readyz and /metrics; 0 for any free port.")
+    ] = None,
+    http_host: Annotated[str | None, typer.Option("--http-host", help="The address to serve them at.")] = None,
+    stop_limit_s: Annotated[
+        float | None, typer.Option("--stop-limit", help="Seconds that runs may go on after SIGTERM.")
+    ] = None,
+    log_level: Annotated[str | None, typer.Option("--log-level", help="debug, info, warning or error.")] = None,
+    log_format: Annotated[str | None, typer.Option("--log-format", help="auto, json or text.")] = None,
+    config: Config = None,
+    bootstrap: Bootstrap = None,
+    namespace: Namespace = None,
+) -> None:
+    """Run a worker until it is told to stop (SIGTERM drains, a second one is quicker). Start as many as wanted."""
+    settings = load_settings(
+        config,
+        bootstrap,
+        namespace,
+        app=app,
+        slots=slots,
+        shared_processes=shared_processes,
+        lanes=lanes,
+        worker_id=worker_id,
+        commands=command or None,
+        profile=profile,
+        http_port=http_port,
+        http_host=http_host,
+        stop_limit_s=stop_limit_s,
+        log_level=log_level,
+        log_format=log_format,
+    )
+    logs.configure(settings)
+    raise typer.Exit(main(settings))
