@@ -212,6 +212,28 @@ class Ring:
             return self._abort(place, producer, describe(error_of(exception)), refused=False, accepted=accepted)
         return self._end(place, producer)
 
+    def counted_in(self, place: tuple[str, int], metadata: Callable[[], GroupMetadata], timeout_s: float) -> bool:
+        """Whether the group counts this member in right now: it accepts an offset, in a transaction that is aborted.
+
+        Raises StepDown, RetryLater.
+        """
+        turn = self._places[self._turn]
+        self._turn = (self._turn + 1) % len(self._places)
+        producer = turn.ready(timeout_s)
+        turn.disconnected = False
+        group = metadata()
+        if not group.joined:
+            return False
+        accepted = False
+        try:
+            producer.begin_transaction()
+            producer.send_offsets_to_transaction([TopicPartition(*place, 0)], group.raw, timeout_s)
+            accepted = True
+        except (KafkaException, SystemError) as raised:
+            self._raise_if_fenced(turn, _client_error(raised))
+        self._abort(turn, producer, "only a question", refused=True, accepted=accepted)
+        return accepted
+
     def settle(self, timeout_s: float) -> None:
         """Make every producer that was thrown away again. When it returns, their earlier transactions are decided."""
         for place in self._places:

@@ -167,8 +167,15 @@ class Acquisitions:
     def _end_holders(self) -> None:
         waiting = self._in(Phase.ENDING)
         if self._ending is None:
-            if waiting:
+            # A member that was frozen and thrown out may not know it yet: it must not end the producers of the lane
+            # that has the partition now.
+            place = (self._context.topics.triggers, waiting[0].number) if waiting else None
+            if place is None:
+                return
+            if self._ring.counted_in(place, self._member.metadata, SEND_LIMIT_S):
                 self._begin_ending(waiting)
+            else:
+                self._not_before_s = time.monotonic() + RETRY_S
             return
         if not self._ending.done.done():
             return
