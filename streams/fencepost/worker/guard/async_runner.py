@@ -75,9 +75,8 @@ class AsyncRunner:
         if linux.boot_s() >= self._table.get(slot) + life_s - END_EARLY_S:
             self._end(token, wire.REFUSED, None, None, 0)
             return
-        if self._strict is not None:
-            self._strict.begin(token, slot, life_s)
         self._leases[token] = slot, life_s
+        self._hold()
         self._tasks[token] = self._loop.create_task(self._run(run), name=f"{run[Field.TASK]}#{run[Field.EPOCH]}")
 
     async def _run(self, run: Any) -> None:
@@ -110,14 +109,17 @@ class AsyncRunner:
         assert self._over is not None
         self._tasks.pop(token, None)
         self._leases.pop(token, None)
-        if self._strict is not None:
-            self._strict.end(token)
+        self._hold()
         self._sender.ended(token, code, result, error, took_us, None)
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
         if self._own:
             self._over.set()
+
+    def _hold(self) -> None:
+        if self._strict is not None:
+            self._strict.hold(set(self._leases.values()))
 
     def _flush(self) -> None:
         self._flushing = False

@@ -49,7 +49,7 @@ class GuardLost(RuntimeError):
 class GuardedRunners:
     """Starts guard and zygote; see `fencepost.worker.orders.Runners` for what each method promises.
 
-    To be made before any Kafka client exists in this process. Raises GuardError, or AppError if the app cannot be
+    To be made before any Kafka client exists in this process. Raises GuardError, or AppNotImported if the app cannot be
     imported. Not thread-safe: one lane's thread uses it.
     """
 

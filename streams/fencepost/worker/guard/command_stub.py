@@ -62,7 +62,7 @@ class CommandStub:
             self._sender.ended(token, wire.REFUSED, None, None, 0, None)
             return
         if self._strict is not None:
-            self._strict.begin(token, slot, life_s)
+            self._strict.hold({(slot, life_s)})
         began = time.perf_counter()
         try:
             child = self._start(run)

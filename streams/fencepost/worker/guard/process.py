@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from collections import deque
 from dataclasses import dataclass, field
@@ -80,6 +81,7 @@ class RunnerProcess:
                 self.given.append(write)
         for fd in (self.in_fd, out_read, *self.printed):
             os.set_blocking(fd, False)
+        self._decoders = {fd: codecs.getincrementaldecoder("utf-8")("replace") for fd in self.printed}
         self._left = dict.fromkeys(self.printed.values(), wire.OUTPUT_MAX_BYTES)
 
     def stuck(self, now: float) -> bool:
@@ -134,7 +136,7 @@ class RunnerProcess:
             self._left[stream] = max(0, left - len(data))
             if len(taken) >= wire.OUTPUT_MAX_BYTES:
                 break
-        return taken.decode("utf-8", "replace"), ended
+        return self._decoders[fd].decode(bytes(taken), ended), ended
 
     def close_input(self) -> None:
         if self.in_fd != -1:

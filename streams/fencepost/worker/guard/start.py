@@ -26,7 +26,7 @@ class GuardError(RuntimeError):
     """The guard did not start. The message says why."""
 
 
-class AppError(GuardError):
+class AppNotImported(GuardError):
     """The user's app cannot be imported. The message holds the traceback."""
 
 
@@ -41,7 +41,7 @@ class Started:
 
 
 def start(settings: RunnerSettings) -> Started:
-    """Start guard and zygote and import the app. Raises AppError or GuardError; nothing is left running then."""
+    """Start guard and zygote and import the app. Raises AppNotImported or GuardError; nothing is left running then."""
     if sys.platform != "linux":
         raise GuardError(f"runs can be stopped for certain on Linux only; this is {sys.platform}")
     ours, guards = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -95,7 +95,7 @@ def _hello(fd: int, settings: RunnerSettings) -> dict[str, Any]:
     while True:
         left_s = until - time.monotonic()
         if left_s <= 0 or not poll.poll(left_s * 1000):
-            raise AppError(f"app: importing {settings.app} took longer than {settings.start_timeout_s:g} s")
+            raise AppNotImported(f"app: importing {settings.app} took longer than {settings.start_timeout_s:g} s")
         more = os.read(fd, 65536)
         if not more:
             break
@@ -104,7 +104,7 @@ def _hello(fd: int, settings: RunnerSettings) -> dict[str, Any]:
         raise GuardError("the guard ended before it was ready; what it said stands above")
     hello: dict[str, Any] = codec.loads_own(bytes(data))
     if "error" in hello:
-        raise AppError(f"app: {settings.app} cannot be imported\n{hello['error'].rstrip()}")
+        raise AppNotImported(f"app: {settings.app} cannot be imported\n{hello['error'].rstrip()}")
     return hello
 
 

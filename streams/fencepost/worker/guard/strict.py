@@ -6,45 +6,47 @@ A thread re-arms it as the leases in the table move. Code that holds the interpr
 from __future__ import annotations
 
 import threading
+from collections.abc import Set
 
 from fencepost.worker.guard import linux
 from fencepost.worker.guard.deadlines import DIE_EARLY_S
 from fencepost.worker.guard.page import LeaseTable
 
 _SOONEST_S = 0.02
+_NEVER = float("inf")
 
 
 class StrictStop:
     def __init__(self, table: LeaseTable) -> None:
         self._table = table
         self._timer = linux.KillTimer()
-        self._runs: dict[int, tuple[int, float]] = {}  # token -> slot, life_s
+        self._held: Set[tuple[int, float]] = frozenset()  # slot and life_s of the leases that runs here are under
+        self._wake_at = 0.0  # when the thread will look again
         self._changed = threading.Condition()
         threading.Thread(target=self._keep, name="fencepost-strict", daemon=True).start()
 
-    def begin(self, token: int, slot: int, life_s: float) -> None:
-        """Call before the run's first instruction: the timer stands when this returns."""
+    def hold(self, leases: Set[tuple[int, float]]) -> None:
+        """Call before the first instruction of a run under these: the timer stands when this returns. Empty: disarm."""
         with self._changed:
-            self._runs[token] = slot, life_s
-            self._arm()
-            self._changed.notify()
+            self._held = leases
+            if self._look_at(self._arm()) < self._wake_at:
+                self._changed.notify()  # not at every batch: the thread looks by itself several times within a lease
 
-    def end(self, token: int) -> None:
-        with self._changed:
-            self._runs.pop(token, None)
-            self._arm()
-
-    def _arm(self) -> float | None:
-        if not self._runs:
+    def _arm(self) -> float:
+        if not self._held:
             self._timer.disarm()
-            return None
-        at = min(self._table.get(slot) + life_s for slot, life_s in self._runs.values()) - DIE_EARLY_S
+            return _NEVER
+        at = min(self._table.get(slot) + life_s for slot, life_s in self._held) - DIE_EARLY_S
         self._timer.arm(at)
         return at
+
+    def _look_at(self, at: float) -> float:
+        """Half of what is left from now: a renewal comes several times within a lease."""
+        now = linux.boot_s()
+        return now + max(_SOONEST_S, (at - now) / 2)
 
     def _keep(self) -> None:
         with self._changed:
             while True:
-                at = self._arm()
-                # Half of what is left: a renewal comes several times within a lease.
-                self._changed.wait(None if at is None else max(_SOONEST_S, (at - linux.boot_s()) / 2))
+                self._wake_at = self._look_at(self._arm())
+                self._changed.wait(None if self._wake_at == _NEVER else self._wake_at - linux.boot_s())

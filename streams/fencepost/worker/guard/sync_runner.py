@@ -47,7 +47,7 @@ class SyncRunner:
         self._stopped: set[int] = set()
         self._seen_stops = 0
         self._token = 0  # of the run that is on
-        self._lease = (0, 0.0)  # its slot and life_s
+        self._lease: tuple[int, float] | None = None  # its slot and life_s
         self._ask_at = 0.0  # when its time limit is reached; 0: it has none
         self._asked = False  # its lease is about to end
         self._heeded = False  # and it has been told so
@@ -63,6 +63,7 @@ class SyncRunner:
             if not self._queue:
                 self._page.end()
                 self._sender.flush()
+                self._hold()
                 _reap_left_behind()
                 poll.poll()
                 self._read()
@@ -81,6 +82,14 @@ class SyncRunner:
                 self._queue.extend(message[1])
             else:
                 self._stopped.add(message[1])
+        self._hold()
+
+    def _hold(self) -> None:
+        if self._strict is not None:
+            leases = {(run[Field.SLOT], run[Field.LIFE_S]) for run in self._queue}
+            if self._lease is not None:
+                leases.add(self._lease)
+            self._strict.hold(leases)
 
     def _next(self, last_flush: float) -> float:
         run = self._queue.popleft()
@@ -90,6 +99,7 @@ class SyncRunner:
         token = run[Field.TOKEN]
         self._sender.ended(token, code, result, error, int((ended - began) * 1e6), None)
         self._token = 0
+        self._lease = None
         if ended - last_flush > _FLUSH_AFTER_S:
             self._sender.flush()
             return ended
@@ -99,17 +109,15 @@ class SyncRunner:
         token, task, epoch, attempt, target, payload, headers, scheduled_for_ms, key, checkpoint = run[:10]
         timeout_s, grace_s, slot, life_s = run[10:]
         now = linux.boot_s()
+        self._lease = slot, life_s
         self._look_for_stops()
         if token in self._stopped:
             self._stopped.discard(token)
             return wire.STOPPED, None, None
         if now >= self._table.get(slot) + life_s - END_EARLY_S:
             return wire.REFUSED, None, None
-        self._lease = slot, life_s
         self._ask_at = now + timeout_s if timeout_s is not None else 0.0
         self._asked = self._heeded = False
-        if self._strict is not None:
-            self._strict.begin(token, slot, life_s)
         self._token = token
         self._page.begin(token, self._ask_at + grace_s if timeout_s is not None else 0.0)
         limit = self._ask_at or None
@@ -122,8 +130,6 @@ class SyncRunner:
             error = None if result is None else results.unfit(result)
         except BaseException as raised:  # noqa: BLE001 - also SystemExit: the run failed, the runner goes on
             error = results.describe(raised)
-        if self._strict is not None:
-            self._strict.end(token)
         return self._judge(token, result, error)
 
     def _judge(self, token: int, result: Any, error: str | None) -> tuple[int, Any, str | None]:
@@ -147,8 +153,10 @@ class SyncRunner:
 
     def _on_ask(self, _number: int, _frame: FrameType | None) -> None:
         """The guard says that a lease is about to end."""
+        if self._lease is None:
+            return
         slot, life_s = self._lease
-        if self._token and linux.boot_s() >= self._table.get(slot) + life_s - ask_early_s(life_s):
+        if linux.boot_s() >= self._table.get(slot) + life_s - ask_early_s(life_s):
             self._asked = True
 
     def _current(self) -> int:
