@@ -35,14 +35,13 @@ MARKER_OF_FOLDER = {
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks tests by their folder, before `-m` selects."""
+    """Marks tests by their folder, and by their wish for the broker, before `-m` selects."""
     for item in items:
-        try:
-            folder = item.path.relative_to(TESTS).parts[0]
-        except ValueError:
-            continue
+        folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
         if folder in MARKER_OF_FOLDER:
             item.add_marker(MARKER_OF_FOLDER[folder])
+        elif "kafka" in getattr(item, "fixturenames", ()):
+            item.add_marker("kafka")
 
 
 def note_broker(text: str) -> None:
