@@ -69,7 +69,7 @@ def configure(settings: Settings, stream: TextIO | None = None) -> None:
     handler = _Handler(out)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[structlog.stdlib.ExtraAdder(), *shared],
+            foreign_pre_chain=[structlog.stdlib.ExtraAdder(), _drop_others_work, *shared],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_rendering(as_text, on_terminal)],
         )
     )
@@ -120,6 +120,13 @@ class Repeats(logging.Filter):
 
 class _Handler(logging.StreamHandler[TextIO]):
     """The handler `configure` made, told from those of others."""
+
+
+def _drop_others_work(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    """A formatter that was there before leaves its text in the record, where it looks like a field of the caller's."""
+    event.pop("message", None)
+    event.pop("asctime", None)
+    return event
 
 
 def _add_time(_logger: Any, _method: str, event: EventDict) -> EventDict:

@@ -145,7 +145,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
 
 class _LimitedInput(io.RawIOBase):
-    """A socket's input that ends after so many bytes, and raises TimeoutError at the deadline."""
+    """A socket's input that raises OSError beyond so many bytes, and TimeoutError at the deadline."""
 
     def __init__(self, connection: socket.socket, limit_bytes: int, until_s: float) -> None:
         self._connection, self._left, self._until_s = connection, limit_bytes, until_s
@@ -158,7 +158,7 @@ class _LimitedInput(io.RawIOBase):
         if remaining_s <= 0:
             raise TimeoutError("the request took too long")
         if self._left <= 0:
-            return 0
+            raise OSError(f"the request is larger than {REQUEST_LIMIT_BYTES} bytes")
         self._connection.settimeout(remaining_s)
         taken = self._connection.recv_into(buffer, min(len(buffer), self._left))
         self._left -= taken

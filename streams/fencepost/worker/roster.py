@@ -30,6 +30,8 @@ from fencepost.worker.machine_checks import clock_source, tzdata_version
 WRITE_EVERY_S = 5.0
 SEND_LIMIT_S = 10.0
 HANDLERS = 1000
+KEEP_S = 86_400.0  # how long the record of a worker that is gone can be seen
+TIDY_MOST = 1000
 
 _HEADERS = {"content-type": "application/json", "ce_type": "fencepost.worker"}
 
@@ -68,9 +70,10 @@ class Roster:
         load: Callable[[], Load],
         log: Any,
         every_s: float = WRITE_EVERY_S,
+        keep_s: float = KEEP_S,
     ) -> None:
         self._settings, self._topic, self._identity = settings, topics.workers, identity
-        self._load, self._log, self._every_s = load, log, every_s
+        self._load, self._log, self._every_s, self._keep_s = load, log, every_s, keep_s
         now_ms = _now_ms()
         self._info = WorkerInfo(
             worker=identity.worker,
@@ -159,20 +162,23 @@ class Roster:
         """Only the two fields that matter are read: the other process may be of a later version of Fencepost."""
         try:
             body = loads(record.value or b"")
-            incarnation, announced = body["incarnation"], body.get("announced", record.offset)
-        except (BadRecord, KeyError, TypeError, AttributeError) as error:
+            incarnation, announced = str(body["incarnation"]), int(body.get("announced", record.offset))
+        except (BadRecord, KeyError, TypeError, ValueError, AttributeError) as error:
             self._log.warning("not a worker's record", offset=record.offset, why=str(error))
             return False
-        return bool(incarnation != self._identity.incarnation and announced > own)
+        return incarnation != self._identity.incarnation and announced > own
 
     def _work(self) -> None:
-        problem_said = False
+        problem_said = tidied = False
         while True:
             with self._changed:
                 status, closing = self._status, self._closing
             try:
                 with self._sending:
                     self._write(status)
+                    if not (tidied or closing):
+                        self._tidy()
+                        tidied = True
                 problem_said = False
             except KafkaProblem as problem:
                 if not problem_said:
@@ -211,10 +217,33 @@ class Roster:
         self._written_status = status
         return sent.offset
 
+    def _tidy(self) -> None:
+        """Delete records of workers long gone: names made of host and process are never used again.
+
+        One that is deleted too early, because it was frozen for a day, writes its record again by itself.
+        """
+        gone = long_gone(scan(self._settings, self._topic, [0]), int(self._keep_s * 1000))
+        gone.discard(self._identity.worker.encode())
+        if gone and self._producer is not None:
+            most = sorted(gone)[:TIDY_MOST]
+            self._producer.send_all(Outgoing(self._topic, key, None, partition=0) for key in most)
+            self._log.info("records of workers long gone were deleted", workers=len(most))
+
     def _drop_producer(self) -> None:
         if self._producer is not None:
             self._producer.close()
             self._producer = None
+
+
+def long_gone(records: Iterable[Record], keep_ms: int) -> set[bytes]:
+    """Keys whose last record was appended `keep_ms` or more before the last one of all: by the brokers' clock alone."""
+    last: dict[bytes, Record] = {}
+    now_ms = 0
+    for record in records:
+        now_ms = max(now_ms, record.at_ms)
+        if record.key is not None:
+            last[record.key] = record
+    return {key for key, record in last.items() if record.value is not None and now_ms - record.at_ms >= keep_ms}
 
 
 def _now_ms() -> int:
