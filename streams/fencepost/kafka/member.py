@@ -33,7 +33,7 @@ class GroupMetadata:
 
     @property
     def joined(self) -> bool:
-        """Metadata of a member that never joined or was thrown out is accepted by the broker unchecked; never send it."""
+        """The broker accepts metadata of a member that never joined or was thrown out unchecked; never send it."""
         return self.generation >= 1 and self.member_id != ""
 
 
@@ -65,7 +65,7 @@ class Member:
         self._failure: BaseException | None = None
 
     def poll(self, timeout_s: float = 0.0) -> None:
-        """Serve membership: callbacks run in here. Raises Die where the client cannot go on, or what a callback raised."""
+        """Serve membership: callbacks run in here. Raises Die where the client cannot go on, and what they raised."""
         message = self._consumer.poll(timeout_s)
         self._raise_failure()
         if message is None:
@@ -123,7 +123,7 @@ class Member:
         # An exception must not unwind through the client library's C frames half way through a rebalance.
         try:
             callback(sorted(item.partition for item in partitions))
-        except Exception as failure:
+        except Exception as failure:  # noqa: BLE001 - raised by `poll` as soon as it is out of those frames
             self._failure = failure
 
     def _raise_failure(self) -> None:

@@ -1,4 +1,4 @@
-"""The reader of a lane: assigned by hand, committed records only. It works while a rebalance callback is on the stack."""
+"""The reader of a lane: assigned by hand, committed records only; it works inside a rebalance callback too."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class _Ending:
 
 
 class Acquisitions:
-    """Drives every assigned partition to HELD and back. `on_held` gets what was restored; `on_let_go` what is dropped."""
+    """Drives every assigned partition to HELD and back. `on_held` gets what was restored; `on_let_go` what goes."""
 
     def __init__(
         self,

@@ -10,7 +10,6 @@ from fencepost.core.ownership import Picture
 from fencepost.kafka.topics import Topics
 from fencepost.settings import Settings
 from fencepost.worker.clock import Clock
-from fencepost.worker.credit import Credit
 from fencepost.worker.declared import Declared
 from fencepost.worker.identity import Identity
 from fencepost.worker.meters import Meters
@@ -34,7 +33,6 @@ class LaneContext:
     declared: Declared
     clock: Clock
     lease: Lease
-    credit: Credit
     meters: Meters
     log: Any
     watch: Watch = field(default_factory=Watch)
@@ -57,7 +55,8 @@ class LaneContext:
         """
         served = sorted(number for number, part in self.partitions.items() if part.served)
         staying = [number for number in served if self.partitions[number].starts]
-        return (staying or served or [None])[0]
+        candidates = staying or served
+        return candidates[0] if candidates else None
 
     def stamp(self, partition: Partition, renewing: dict[int, str], renewal: int) -> OffsetStamp:
         """What goes with an offset: the last renewal that can have extended a lease of the partition."""

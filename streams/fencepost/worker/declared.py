@@ -6,10 +6,13 @@ A definition in code is never published; an ID's own record in the tasks topic g
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from fencepost.core.task import CommandHandler, Definition, Handler, PythonHandler
+from fencepost.core.evolve import changer
+from fencepost.core.task import Definition, Handler, PythonHandler
+
+MADE_LIMIT = 100_000
+_named = changer(Definition, "task")
 
 
 class Declared:
@@ -25,24 +28,24 @@ class Declared:
                 self._patterns.append(definition)
             else:
                 self.exact[definition.task] = definition
+        self._patterns.sort(key=lambda item: len(item.task), reverse=True)
 
     def find(self, task_id: str) -> Definition | None:
         """The definition for an ID; of several patterns the longest (the most particular) counts."""
         known = self.exact.get(task_id) or self._made.get(task_id)
         if known is not None or not self._patterns:
             return known
-        fitting = [item for item in self._patterns if fnmatchcase(task_id, item.task)]
-        if not fitting:
-            return None
-        best = max(fitting, key=lambda item: len(item.task))
-        made = replace(best, task=task_id)
-        if len(self._made) >= 100_000:
-            self._made.clear()
-        self._made[task_id] = made
-        return made
+        for pattern in self._patterns:
+            if fnmatchcase(task_id, pattern.task):
+                made = _named(pattern, task_id)
+                if len(self._made) >= MADE_LIMIT:
+                    self._made.clear()
+                self._made[task_id] = made
+                return made
+        return None
 
     def can_run(self, handler: Handler, commands: Iterable[str]) -> bool:
         """Whether this worker has the handler. One that lacks it leaves the run waiting as ``no_handler``."""
         if isinstance(handler, PythonHandler):
             return handler.function in self.functions
-        return isinstance(handler, CommandHandler) and handler.argv[0] in set(commands)
+        return handler.argv[0] in set(commands)

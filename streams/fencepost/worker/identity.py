@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """`worker` is configured (static membership) or made of host and process; `incarnation` is fresh for each process."""
+    """`worker` is configured (static membership) or made of host and process; `incarnation` is new in each process."""
 
     worker: str
     incarnation: str

@@ -80,11 +80,11 @@ class Intake:
         """Operators' records; they are taken even when triggers are held back."""
         while partition.control:
             message = partition.control.popleft()
-            part.control_next = message.offset() + 1
+            part.control_next = _offset(message) + 1
             if self._forwarded(partition, part, message):
                 continue
             try:
-                task_id, event = read_control(message.key(), message.value(), message.offset())
+                task_id, event = read_control(message.key(), message.value(), _offset(message))
             except BadRecord as bad:
                 self._dead_letter(partition, part, message, bad)
                 continue
@@ -102,12 +102,12 @@ class Intake:
         The caller makes sure that there is one, and that `blocked` is False.
         """
         message = partition.triggers.popleft()
-        offset = message.offset()
+        offset = _offset(message)
         part.triggers_next = offset + 1
-        if self._forwarded(partition, part, message):
+        if not self._known_here(partition, message) and self._forwarded(partition, part, message):
             return None
         try:
-            trigger = read_trigger(message.key(), message.value(), message.headers(), offset, message.timestamp()[1])
+            trigger = read_trigger(message.key(), message.value(), _headers(message), offset, message.timestamp()[1])
         except BadRecord as bad:
             self._dead_letter(partition, part, message, bad)
             return None
@@ -131,7 +131,7 @@ class Intake:
         A definition that was produced just before its first trigger must not be missed.
         """
         message = partition.triggers[0]
-        offset = message.offset()
+        offset = _offset(message)
         if offset <= partition.checked_offset:
             return False
         task_id = _plain_id(message)
@@ -147,6 +147,7 @@ class Intake:
         if partition.check_until is None:
             end = self._bounds.ends([(tasks, number)], LOOK_UP_LIMIT_S, committed_only=True)[tasks, number]
             partition.check_until = (end, partition.triggers[-1].offset())
+        assert partition.check_until is not None
         end, last = partition.check_until
         if self._reader.position(tasks, number) < end or partition.changes:
             return False
@@ -165,6 +166,11 @@ class Intake:
         if definition is not None:
             self.apply(partition, part, task_id, Defined(definition, restored=True), now_ms)
 
+    @staticmethod
+    def _known_here(partition: Partition, message: Message) -> bool:
+        """A task known here belongs here: no need to compute where else it might."""
+        return _plain_id(message) in partition.tasks
+
     def _forwarded(self, partition: Partition, part: Part, message: Message) -> bool:
         """A record on the wrong partition goes to the right one, in the transaction that consumes it.
 
@@ -178,9 +184,9 @@ class Intake:
         right = partition_of(key, self._context.partition_count)
         if right == partition.number:
             return False
-        headers = [(name, value) for name, value in message.headers() or () if value is not None]
+        headers = [(name, value) for name, value in _headers(message) or () if value is not None]
         names = {name for name, _value in headers}
-        origin = f"{message.topic()}-{message.partition()}-{message.offset()}"
+        origin = f"{message.topic()}-{message.partition()}-{_offset(message)}"
         if FORWARDED in names:
             return False
         headers.append((FORWARDED, origin.encode()))
@@ -198,7 +204,7 @@ class Intake:
             "dead letter",
             topic=message.topic(),
             partition=message.partition(),
-            offset=message.offset(),
+            offset=_offset(message),
             field=bad.field,
             why=bad.reason,
         )
@@ -206,14 +212,22 @@ class Intake:
             bad,
             message.topic() or "",
             message.partition() or 0,
-            message.offset() or 0,
+            _offset(message),
             message.key(),
             message.value(),
-            message.headers(),
+            _headers(message),
             self._context.clock.now_ms(),
         )
         value = encode_dead_letter(letter, self._context.lane, partition.nonce)
         part.extra.append(OutRecord(self._context.topics.dead_letter, partition.number, message.key(), value))
+
+
+def _offset(message: Message) -> int:
+    return message.offset()  # type: ignore[return-value] # a record that was read has one
+
+
+def _headers(message: Message) -> list[tuple[str, bytes | None]] | None:
+    return message.headers()  # type: ignore[return-value] # from a consumer they are always such pairs
 
 
 def _plain_id(message: Message) -> str | None:
@@ -232,13 +246,13 @@ def _body_id(message: Message) -> str | None:
     if message.key() is not None:
         return None
     try:
-        return read_trigger(None, message.value(), message.headers(), 0, 0).task
+        return read_trigger(None, message.value(), _headers(message), 0, 0).task
     except BadRecord:
         return None
 
 
 def _has_id(message: Message) -> bool:
     try:
-        return read_trigger(message.key(), message.value(), message.headers(), 0, 0).id is not None
+        return read_trigger(message.key(), message.value(), _headers(message), 0, 0).id is not None
     except BadRecord:
         return True

@@ -13,7 +13,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fencepost.codec import BadRecord
+from fencepost.core.commands import Launch
 from fencepost.core.events import Adopted, Checkpointed, Ended, Interrupted, Started, Woken
+from fencepost.core.ids import partition_of
 from fencepost.core.lease import wait_s
 from fencepost.core.ownership import Phase
 from fencepost.core.task import Cause, Definition, OnHandover, Outcome, Task
@@ -40,6 +42,7 @@ IDLE_WAIT_S = 0.02
 BUSY_WAIT_S = 0.001
 TIDY_AFTER_S = 0.5
 QUEUE_STEP = 500
+CLOGGED_AFTER_S = 0.5
 INBOX_LIMIT = 20_000
 RELEASE_LIMIT_S = 3.0
 READ_ON_S = 3.0
@@ -83,7 +86,7 @@ class Lane:
         self._intake = Intake(context, self._reader, self._bounds)
         self._pending: Batch | None = None
         self._reports: list[RunEnded | RunCheckpoint | Refused] = []
-        self._launched: dict[tuple[str, int], float] = {}
+        self._reported_s = 0.0
         self._tidy_at_s: float | None = None
         self._gauges_at_s = 0.0
         self._limit_s = context.handover_limit_s
@@ -157,7 +160,7 @@ class Lane:
         context = self._context
         if self._pending is not None or self._reports:
             return 0.0
-        room = context.credit.room(context.runners.in_flight())
+        room = context.runners.room()
         due_ms: int | None = None
         for partition in context.partitions.values():
             if partition.control or partition.changes:
@@ -322,7 +325,6 @@ class Lane:
         reports, self._reports = self._reports, []
         if not reports:
             return
-        context = self._context
         for report in reports:
             partition = self._partition_of(report.task)
             if isinstance(report, RunCheckpoint):
@@ -330,7 +332,6 @@ class Lane:
                     part = batch.part(partition.number, partition.nonce)
                     self._intake.apply(partition, part, report.task, Checkpointed(report.epoch, report.data), now_ms)
                 continue
-            self._launched.pop((report.task, report.epoch), None)
             ended = _as_ended(report)
             if partition is None:
                 continue  # lost: whoever has it now records the end
@@ -340,7 +341,7 @@ class Lane:
                 partition.found[report.task, report.epoch] = ended
                 continue
             self._apply_end(partition, batch.part(partition.number, partition.nonce), ended, now_ms)
-        context.credit.ended(context.runners.in_flight(), context.clock.boot_s())
+        self._reported_s = time.monotonic()
 
     def _apply_end(self, partition: Partition, part: Part, ended: RunEnded, now_ms: int) -> None:
         spread = random.uniform(-1.0, 1.0)
@@ -354,8 +355,6 @@ class Lane:
             self._context.meters.run_ended(ended.task, ended.outcome.value, cause)
 
     def _partition_of(self, task_id: str) -> Partition | None:
-        from fencepost.core.ids import partition_of
-
         return self._context.partitions.get(partition_of(task_id.encode(), self._context.partition_count))
 
     def _apply_restored(self, partition: Partition, part: Part, now_ms: int) -> None:
@@ -390,8 +389,7 @@ class Lane:
     def _start(self, batch: Batch, now_ms: int) -> None:
         """Give out the free room, partition by partition: what is ready, what is due, what was triggered."""
         context = self._context
-        room = context.credit.room(context.runners.in_flight())
-        context.credit.look(min(self._launched.values(), default=None), context.clock.boot_s())
+        room = context.runners.room()
         starting = [item for item in context.partitions.values() if item.starts]
         random.shuffle(starting)  # so that no partition is always first
         for partition in starting:
@@ -433,9 +431,7 @@ class Lane:
         started = taken = 0
         while partition.triggers and started < share:
             if room <= 0 and (
-                self._context.credit.ahead
-                or taken >= QUEUE_STEP
-                or partition.ready >= self._context.settings.queue_limit
+                not self._clogged() or taken >= QUEUE_STEP or partition.ready >= self._context.settings.queue_limit
             ):
                 break
             if self._intake.blocked(partition):
@@ -446,12 +442,15 @@ class Lane:
                 started += self._start_ready(partition, part, 1, now_ms)
         return started
 
+    def _clogged(self) -> bool:
+        """Whether no run has ended for a while: what cannot start then goes into the state and frees its place."""
+        return time.monotonic() - self._reported_s > CLOGGED_AFTER_S
+
     # -- acting -------------------------------------------------------------------------------------------------
 
     def _act(self, batch: Batch) -> None:
         """The batch was read back: what it says may be done now."""
         context = self._context
-        boot_s = context.clock.boot_s()
         orders: list[RunOrder] = []
         for part in batch.parts.values():
             partition = context.partitions.get(part.partition)
@@ -466,17 +465,12 @@ class Lane:
             for task_id, launch in part.launches:
                 orders.append(self._order(partition, task_id, part.after[task_id], launch))
                 partition.live[task_id] = launch.run.epoch
-                self._launched[task_id, launch.run.epoch] = boot_s
             for task_id, stop in part.stops:
                 context.runners.stop(task_id, stop.epoch, stop.reason, None, stop.grace_s)
         if orders:
-            context.credit.launched(boot_s)
             context.runners.launch(orders)
 
-    def _order(self, partition: Partition, task_id: str, task: Task, launch: object) -> RunOrder:
-        from fencepost.core.commands import Launch
-
-        assert isinstance(launch, Launch)
+    def _order(self, partition: Partition, task_id: str, task: Task, launch: Launch) -> RunOrder:
         work, run, definition = launch.work, launch.run, task.definition
         assert definition is not None
         due_ms = work.slot_ms or work.due_ms or work.arrived_ms
@@ -515,7 +509,7 @@ class Lane:
             self._drop_lost_parts(self._pending)
 
     def _revoked(self, numbers: list[int]) -> None:
-        """Serve these until their runs have ended or the limit has passed; then release them. The callback returns last."""
+        """Serve these until their runs have ended or the limit has passed; release them; only then return."""
         context = self._context
         context.log.info("revoked", partitions=numbers)
         self._finish_reading(numbers)
@@ -607,8 +601,6 @@ class Lane:
             partition.found[task_id, run.epoch] = RunEnded(task_id, run.epoch, Outcome.INTERRUPTED, Cause.FENCED)
 
     def _find_changed_definitions(self, partition: Partition) -> None:
-        from fencepost.core.ids import partition_of
-
         context = self._context
         definitions: dict[str, Definition] = dict(partition.definitions)
         for task_id, declared in context.declared.exact.items():

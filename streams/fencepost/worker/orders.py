@@ -35,8 +35,9 @@ class RunOrder:
 class RunEnded:
     """The run is over and nothing of it lives any more (its process group too, if it had one of its own).
 
-    `cause` is set when it was stopped from outside (fence, handover, shutdown, neighbour): then `outcome` is INTERRUPTED.
-    A run killed by its own time limit has outcome TIMED_OUT; one stopped by `stop(..., reason="cancelled")` has CANCELLED.
+    `cause` is set when it was stopped from outside (fence, handover, shutdown, neighbour): then `outcome` is
+    INTERRUPTED. A run killed by its own time limit has outcome TIMED_OUT; one stopped by `stop(..., "cancelled")` has
+    CANCELLED.
     """
 
     task: str
@@ -114,6 +115,12 @@ class Runners(Protocol):
 
     def in_flight(self) -> int:
         """Runs launched and not yet reported ended."""
+
+    def room(self) -> int:
+        """How many more runs may be given out now: as many as there are slots, and more while runs are short.
+
+        Many no-op runs are worth one batch; behind a long run nothing may queue that the log already calls RUNNING.
+        """
 
     def close(self, grace_s: float) -> None:
         """Stop all runs (interrupted: stopped), then guard and runners; returns when every process is gone."""

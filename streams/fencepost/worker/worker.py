@@ -29,7 +29,6 @@ from fencepost.settings import Settings
 from fencepost.wire.definition import definition_from_json
 from fencepost.worker.clock import Clock
 from fencepost.worker.context import LaneContext
-from fencepost.worker.credit import Credit
 from fencepost.worker.declared import Declared
 from fencepost.worker.guard.client import GuardedRunners, GuardLost
 from fencepost.worker.guard.settings import RunnerSettings
@@ -196,7 +195,6 @@ class Worker:
             declared=Declared(declared_definitions(runners.declared), runners.handlers),
             clock=Clock(),
             lease=Lease(settings.lease_ttl_s, settings.renewal_s),
-            credit=Credit(slots),
             meters=self._meters,
             log=self._log.bind(lane=lane),
         )

@@ -20,7 +20,7 @@ from fencepost.worker.guard.control import Kind, NotSpawned, ToGuard, ToWorker, 
 from fencepost.worker.guard.deadlines import END_EARLY_S
 from fencepost.worker.guard.leases import Leases
 from fencepost.worker.guard.mechanism import Mechanism, frozen_by_cgroup_v1
-from fencepost.worker.guard.pricing import BUDGET_S, REFILL_S, Prices
+from fencepost.worker.guard.pricing import BUDGET_S, MOST_AHEAD, REFILL_S, Prices
 from fencepost.worker.guard.process import Binding, Run, RunnerProcess
 from fencepost.worker.guard.settings import RunnerSettings
 from fencepost.worker.guard.start import start
@@ -190,6 +190,7 @@ class GuardedRunners:
             self._assign(run, self._async)
         else:
             run.cost_s = self._prices.of(handler.function)
+            self._prices.given(run.cost_s)
             self._queue.append(run)
 
     def _not_allowed(self, command: str) -> str:
@@ -343,6 +344,11 @@ class GuardedRunners:
     def in_flight(self) -> int:
         return len(self._runs)
 
+    def room(self) -> int:
+        free = max(0, self._settings.slots - len(self._runs))
+        ahead = min(MOST_AHEAD - len(self._runs), self._prices.room(len(self._shared)))
+        return max(free, ahead)
+
     # --- reports
 
     def wait(self, timeout_s: float) -> bool:
@@ -484,6 +490,8 @@ class GuardedRunners:
         order = run.order
         if run.process is not None and run.token in run.process.runs:
             self._leave(run.process, run)
+        if run.cost_s:
+            self._prices.ended(run.cost_s)
         run.lease.users -= 1
         del self._runs[order.task, order.epoch]
         self._reports.append(report)

@@ -71,6 +71,7 @@ class Guard:
         self._runners: dict[int, _Runner] = {}
         self._by_pid: dict[int, _Runner] = {}  # by the PID the zygote sees
         self._known: set[int] = {house.zygote}
+        self._told: dict[int, int] = {}  # who ended since the last look, with the status
         self._dead: list[_Runner] = []  # ended, but what they left behind is not yet
         self._looks: list[tuple[float, int, int]] = []  # heap: when, runner, token (0: look at its page)
         self._had: OrderedDict[bytes, int] = OrderedDict()
@@ -191,6 +192,7 @@ class Guard:
 
     def _read_deaths(self) -> None:
         ended = self._ended_by_init() if self._house.init is not None else self._reap()
+        self._told = dict(ended)
         self._read_zygote()  # after that, so that whoever ended is known by now
         for pid, status in ended:
             runner = self._by_pid.pop(pid, None)
@@ -238,9 +240,9 @@ class Guard:
             self._by_pid[value] = runner
             self._known.add(runner.pid)
             self._tell(control.one(ToWorker.SPAWNED, number))
-            if runner.pid == -1:  # killed by somebody before it was let go
+            if runner.pid == -1:  # gone already: told by now, or killed by somebody before it was let go
                 del self._by_pid[value]
-                self._ended(runner, -1)
+                self._ended(runner, self._told.get(value, -1))
             elif runner.why is not None:
                 orphans.kill_pidfd(runner.pidfd)
 
@@ -258,7 +260,7 @@ class Guard:
             return
         children = orphans.children(self._house.reaper)
         self._read_zygote()
-        left = [pid for pid in children if pid not in self._known and self._is_orphan(pid)]
+        left = [pid for pid in children if pid not in self._known and orphans.is_orphan(pid, self._zygote_session)]
         for pid in left:
             orphans.kill_child(pid, self._house.reaper)
         if left:
@@ -270,10 +272,6 @@ class Guard:
             why = runner.why or Why.ENDED
             self._tell(control.gone(runner.number, why, runner.token, runner.status, runner.expired))
         self._dead.clear()
-
-    def _is_orphan(self, pid: int) -> bool:
-        session = orphans.session_of(pid)
-        return session is not None and session != self._zygote_session
 
     # --- time
 

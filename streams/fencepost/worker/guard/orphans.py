@@ -40,6 +40,17 @@ def session_of(pid: int) -> int | None:
     return None if fields is None else int(fields[3])
 
 
+def is_orphan(pid: int, home_session: int | None) -> bool:
+    """Whether this child of the reaper was handed to it and lives. Runners that are not let go yet are in `home_session`.
+
+    A zombie is no life: what it had for children was handed on before it became one. Unless only its first thread ended.
+    """
+    fields = stat_fields(pid)
+    if fields is None or int(fields[3]) == home_session:
+        return False
+    return fields[0] not in (b"Z", b"X") or int(fields[17]) > 1
+
+
 def kill_child(pid: int, parent: int) -> None:
     """Kill `pid` if it still is a child of `parent`: the descriptor is opened first, so no other process can be hit."""
     try:
