@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from fencepost.kafka.config import client_config
 from fencepost.kafka.errors import problem_of
@@ -29,11 +30,11 @@ class Bounds:
         Raises RetryLater, Die.
         """
         level = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
-        return self._ask(places, OffsetSpec.latest(), timeout_s, level)
+        return self._ask(places, OffsetSpec.latest(), timeout_s, level)  # type: ignore[no-untyped-call]
 
     def begins(self, places: Iterable[Place], timeout_s: float) -> dict[Place, int]:
         """The first offset that each still holds. Raises RetryLater, Die."""
-        return self._ask(places, OffsetSpec.earliest(), timeout_s, IsolationLevel.READ_UNCOMMITTED)
+        return self._ask(places, OffsetSpec.earliest(), timeout_s, IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]
 
     def _ask(self, places: Iterable[Place], spec: Any, timeout_s: float, level: IsolationLevel) -> dict[Place, int]:
         asked = {TopicPartition(*place): spec for place in places}

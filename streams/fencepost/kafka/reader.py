@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Message as Message  # what `take` gives, for those who may not import the client library
 
 from fencepost.kafka.config import client_config
 from fencepost.kafka.errors import Die, RetryLater, WrongNamespace, classify, describe

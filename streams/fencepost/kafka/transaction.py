@@ -239,13 +239,8 @@ class Ring:
         for place in self._places:
             place.ready(timeout_s)
 
-    def renew(self, timeout_s: float) -> None:
-        """After the ring was fenced: every producer anew, at once. Raises RetryLater."""
-        for place in self._places:
-            place.throw_away()
-        self.open(timeout_s)
-
-    def close(self) -> None:
+    def throw_away(self) -> None:
+        """After the ring was fenced, or at the end: no producer of it is used again; `open` makes new ones."""
         for place in self._places:
             place.throw_away()
 

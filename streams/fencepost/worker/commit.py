@@ -30,7 +30,7 @@ from fencepost.worker.context import LaneContext
 from fencepost.worker.restore import MARK_KEY, SENTINEL_KEY
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message
+    from fencepost.kafka.reader import Message
 
 SEND_LIMIT_S = 5.0
 READ_BACK_LIMIT_S = 1.5

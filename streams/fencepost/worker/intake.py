@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fencepost.codec import BadRecord
+from fencepost.codec import BadRecord, loads
 from fencepost.core.events import Defined, Deleted, Event, Triggered
-from fencepost.core.ids import partition_of
+from fencepost.core.ids import check_task_id, partition_of
 from fencepost.core.machine import IllegalEvent, step
 from fencepost.core.task import Definition
 from fencepost.kafka.bounds import Bounds
@@ -21,7 +21,7 @@ from fencepost.worker.context import LaneContext
 from fencepost.worker.partition import Partition
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message
+    from fencepost.kafka.reader import Message
 
 LOOK_UP_LIMIT_S = 3.0
 FORWARDED = "fencepost-forwarded"
@@ -134,7 +134,7 @@ class Intake:
         offset = _offset(message)
         if offset <= partition.checked_offset:
             return False
-        task_id = _plain_id(message)
+        task_id = _plain_id(message) or _body_id(message)
         if task_id is None:
             return False
         known = partition.tasks.get(task_id)
@@ -146,8 +146,7 @@ class Intake:
         tasks, number = self._context.topics.tasks, partition.number
         if partition.check_until is None:
             end = self._bounds.ends([(tasks, number)], LOOK_UP_LIMIT_S, committed_only=True)[tasks, number]
-            partition.check_until = (end, partition.triggers[-1].offset())
-        assert partition.check_until is not None
+            partition.check_until = (end, _offset(partition.triggers[-1]))
         end, last = partition.check_until
         if self._reader.position(tasks, number) < end or partition.changes:
             return False
@@ -243,12 +242,23 @@ def _plain_id(message: Message) -> str | None:
 
 def _body_id(message: Message) -> str | None:
     """The task ID in the body of a record without key."""
-    if message.key() is not None:
+    value = message.value()
+    if message.key() is not None or not value:
         return None
     try:
-        return read_trigger(None, message.value(), _headers(message), 0, 0).task
+        body = loads(value)
     except BadRecord:
-        return None
+        return None  # a dead letter, by whoever reads it in full
+    task_id = body.get("task") if isinstance(body, dict) else None
+    return task_id if isinstance(task_id, str) and _is_id(task_id) else None
+
+
+def _is_id(text: str) -> bool:
+    try:
+        check_task_id(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _has_id(message: Message) -> bool:

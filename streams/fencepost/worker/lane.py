@@ -36,7 +36,7 @@ from fencepost.worker.restore import FENCE_KEY, Restored, fence_nonce
 from fencepost.worker.roster import Load
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message
+    from fencepost.kafka.reader import Message
 
 IDLE_WAIT_S = 0.02
 BUSY_WAIT_S = 0.001
@@ -124,7 +124,7 @@ class Lane:
         self._limit_s = limit_s
         self._stop_cause = Cause.STOPPED
         self._member.close()
-        self._ring.close()
+        self._ring.throw_away()
         self._reader.close()
         self._acquisitions.close()
 
@@ -140,10 +140,13 @@ class Lane:
         try:
             self._acquisitions.advance()
             self._round()
+            return
         except StepDown as problem:
-            self._fenced(str(problem))
+            fenced_by = str(problem)
         except RetryLater as problem:
             self._context.log.warning("Kafka does not answer", why=str(problem))
+            return
+        self._fenced(fenced_by)
 
     def _round(self) -> None:
         self._route(self._reader.take(self._wait_s()))
@@ -202,13 +205,24 @@ class Lane:
                 partition.found[report.task, report.epoch] = report
 
     def _fenced(self, why: str) -> None:
-        if self._newer_incarnation():
-            raise Die("another process with this worker ID has taken over; two workers need two IDs")
+        """Start again at step 1 with a new ring, unless a newer process has this worker's ID."""
         self._context.log.warning("fenced: every partition is acquired again", why=why)
         self._acquisitions.fenced()
-        self._ring.renew(RING_LIMIT_S)
         if self._pending is not None:
             self._drop_lost_parts(self._pending)
+        self._ring.throw_away()
+        while not self._ring_renewed():
+            self._context.runners.beat()
+
+    def _ring_renewed(self) -> bool:
+        try:
+            if self._newer_incarnation():
+                raise Die("another process with this worker ID has taken over; two workers need two IDs")
+            self._ring.open(RING_LIMIT_S)
+        except RetryLater as problem:
+            self._context.log.warning("Kafka does not answer", why=str(problem))
+            return False
+        return True
 
     # -- reading ------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from fencepost.core.task import Definition, Status, Task
 from fencepost.worker.orders import RunEnded
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message
+    from fencepost.kafka.reader import Message
 
     from fencepost.worker.restore import Restore
 

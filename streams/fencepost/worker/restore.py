@@ -17,7 +17,7 @@ from fencepost.wire.state import decode_state
 from fencepost.wire.work import CHECKPOINT, WORK, decode_checkpoint, decode_work
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message
+    from fencepost.kafka.reader import Message
 
 FENCE_KEY = side_key("", "fence", 0).encode()
 SENTINEL_KEY = side_key("", "sentinel", 0).encode()
