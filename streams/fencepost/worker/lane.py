@@ -101,7 +101,9 @@ class Lane:
     def open(self) -> None:
         """Initialise the ring and follow `owners`. Raises RetryLater when no broker answers."""
         self._ring.open(RING_LIMIT_S)
-        owners = self._context.topics.owners
+        topics = self._context.topics
+        owners = topics.owners
+        self._reader.meet((owners, topics.state, topics.tasks, topics.triggers, topics.control), RING_LIMIT_S)
         self._reader.assign([(owners, number, BEGINNING) for number in range(self._context.partition_count)])
 
     @property

@@ -14,7 +14,6 @@ from fencepost.worker.orders import RunEnded
 
 if TYPE_CHECKING:
     from fencepost.kafka.reader import Message
-
     from fencepost.worker.restore import Restore
 
 
