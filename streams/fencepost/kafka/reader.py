@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as Message  # what `take` gives, for those who may not import the client library
 
 from fencepost.kafka.config import client_config
-from fencepost.kafka.errors import Die, RetryLater, WrongNamespace, classify, describe
+from fencepost.kafka.errors import Die, RetryLater, WrongNamespace, classify, describe, problem_of
 from fencepost.settings import Settings
 
 Place = tuple[str, int]
@@ -41,6 +41,17 @@ class Reader:
         self._position: dict[Place, int] = {}  # the next offset that can come
         self._paused: set[Place] = set()
         self.down = False  # no broker reachable, as far as the last event said
+
+    def meet(self, topics: Iterable[str], timeout_s: float) -> None:
+        """Look these topics up once: the first assignment of one that the client has not met waits a second for that.
+
+        Raises RetryLater, Die.
+        """
+        try:
+            for topic in topics:
+                self._consumer.list_topics(topic, timeout=timeout_s)
+        except KafkaException as exception:
+            raise problem_of(exception, "looking up topics") from exception
 
     def assign(self, places: Iterable[tuple[str, int, int]]) -> None:
         """Read these (topic, partition, offset) too, from there; a place already read is read again from there."""
