@@ -1,0 +1,22 @@
+"""The plain course of things, so that what the traps show is the trap's doing."""
+
+from __future__ import annotations
+
+from tests.kafka.lane.fakes import FakeRunners, succeed
+from tests.kafka.lane.harness import World, make_lane, running
+
+
+def test_a_lane_alone_acquires_every_partition_runs_what_is_triggered_and_releases_all(world: World) -> None:
+    lane = make_lane(world, runners=FakeRunners(at_once=succeed))
+    tasks = [world.task_on(partition) for partition in range(4)]
+    with running(lane):
+        lane.wait("all held", lane.holds_all)
+        nonces = {partition: lane.nonce(partition) for partition in range(4)}
+        world.trigger(*tasks)
+        lane.wait("all ran", lambda: all(lane.runners.starts_of(task) == [1] for task in tasks))
+        lane.wait("ends recorded", lambda: all((world.state(task) or {}).get("status") == "idle" for task in tasks))
+    for partition, task in enumerate(tasks):
+        assert world.kinds(task) == [("started", 1), ("succeeded", 1)]
+        acquired, released = world.fences(partition)
+        assert (acquired.released, released.released) == (False, True)
+        assert acquired.nonce == released.nonce == nonces[partition]
