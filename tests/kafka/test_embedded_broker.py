@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from fencepost.broker import BrokerError, Cluster, NodeOptions, ProxyListener
 from fencepost.broker.ports import choose_ports
 from fencepost.broker.process import Process
+from fencepost.broker.settings import Ports
 from fencepost.broker.wire import serving_brokers
 
 WAIT_S = 30.0
@@ -64,8 +65,12 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(tmp_path_factory.mktemp("three"), nodes=3) as cluster:
+    cluster = Cluster(tmp_path_factory.mktemp("three"), nodes=3)
+    cluster.start()
+    try:
         yield cluster
+    finally:
+        cluster.discard()
 
 
 def broker_config(bootstrap: str, node_id: int = 1) -> dict[str, str]:
@@ -222,12 +227,18 @@ def test_a_broker_ends_when_the_program_that_started_it_is_killed(folder: Path) 
     assert not broker.alive()
 
 
-def test_a_start_in_a_folder_that_runs_already_starts_nothing(folder: Path) -> None:
-    with Cluster(folder) as cluster:
-        before = cluster.pid(1)
-        again = Cluster(folder)
-        again.start()
-        assert again.pid(1) == before
+def test_a_start_in_a_folder_that_runs_already_starts_nothing(kafka: Cluster) -> None:
+    before = kafka.pid(1)
+    again = Cluster(kafka.folder)
+    again.start()
+    assert again.pid(1) == before
+
+
+def test_a_start_that_fails_ends_no_broker_it_did_not_start(kafka: Cluster) -> None:
+    before = kafka.pid(1)
+    with pytest.raises(BrokerError, match="stop it first"):
+        Cluster(kafka.folder, ports=Ports(1, 2)).start()
+    assert kafka.pid(1) == before
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import fcntl
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -141,13 +141,16 @@ class Cluster:
         """Starts every node that does not run and waits until all serve. Raises BrokerError."""
         program = self._program = self._find_program()
         with self._locked():
+            not_ours, keeper = self.running(), self._keeper
             for attempt in range(1, _PORT_TRIES + 1):
                 chosen_by_us = self._take_up(program)
                 try:
                     self._start_nodes(self.node_ids)
                     return
                 except BrokerError as error:
-                    self._end_all(signal.SIGKILL, 0)
+                    self._end(set(self.node_ids) - set(not_ours), signal.SIGKILL, 0)
+                    if keeper is None:
+                        self._dismiss_keeper()
                     if not (chosen_by_us and "Address already in use" in str(error) and attempt < _PORT_TRIES):
                         raise
                     # Somebody took a port between our look and Kafka's bind: choose again.
@@ -155,11 +158,13 @@ class Cluster:
 
     def stop(self) -> None:
         """Ends every node, cleanly if they manage in time; data stays. Does nothing where none runs."""
-        self._end_all(signal.SIGTERM, STOP_TIMEOUT_S)
+        self._end(self.node_ids, signal.SIGTERM, STOP_TIMEOUT_S)
+        self._dismiss_keeper()
 
     def discard(self) -> None:
         """Ends every node at once, for a cluster whose data nobody will look at again."""
-        self._end_all(signal.SIGKILL, 0)
+        self._end(self.node_ids, signal.SIGKILL, 0)
+        self._dismiss_keeper()
 
     def start_node(self, node_id: int, *, wait: bool = True) -> None:
         """Starts one node again; with `wait` until it serves and the other running nodes know it."""
@@ -353,8 +358,8 @@ class Cluster:
         except (OSError, ValueError):
             return False
 
-    def _end_all(self, number: signal.Signals, grace_s: float) -> None:
-        processes = [(node, node.process) for node in self._nodes.values()]
+    def _end(self, node_ids: Iterable[int], number: signal.Signals, grace_s: float) -> None:
+        processes = [(node, node.process) for node in map(self._node, node_ids)]
         for _, process in processes:
             if process is not None:
                 process.signal(number)
@@ -364,6 +369,8 @@ class Cluster:
             if process is not None and not node.wait_ended(grace_s):
                 process.signal(signal.SIGKILL)
                 node.wait_ended(STOP_TIMEOUT_S)
+
+    def _dismiss_keeper(self) -> None:
         if self._keeper is not None:
             self._keeper.close()
             self._keeper = None
