@@ -21,6 +21,7 @@ from fencepost.kafka.tail import Tail
 from fencepost.kafka.topics import Topics
 from fencepost.settings import Settings
 from fencepost.wire.control import encode_control
+from fencepost.wire.dead_letter import DeadLetter, decode_dead_letter
 from fencepost.wire.definition import definition_from_json, definition_to_json, encode_definition
 from fencepost.wire.headers import ce_headers
 from fencepost.wire.history import HistoryRecord, decode_history
@@ -52,7 +53,8 @@ class RunFailed(Exception):
 class RunStatus:
     """Where a trigger stands. `kind`: sent (nothing heard yet), waiting, running, retrying, or how it ended.
 
-    `done`: nothing more will happen to it. `result` is what the run returned.
+    `done`: nothing more will happen to it. `result` is what the run returned. A trigger that could not be taken is
+    "refused": it lies among the dead letters.
     """
 
     kind: str
@@ -77,9 +79,13 @@ class Handle:
     def status(self) -> RunStatus:
         """Where it stands now, from the history."""
         status = RunStatus("sent")
-        for event in self.client.history(self.task, since_ms=self.at_ms - _LOOK_BACK_MS):
+        for event in self.client.history(self.task, since_ms=self._since_ms):
             status = _after(status, event, self.id)
-        return self._original() or status if status.cause == "duplicate" else status
+        if status.cause == "duplicate":
+            return self._original() or status
+        if status.kind == "sent" and (refused := self._refusal(self.client.refusals(self.partition, self._since_ms))):
+            return refused
+        return status
 
     def result(self, timeout: float | timedelta | None = None) -> Any:
         """What the run returned; waits for it, `timeout` seconds at most (None: for ever).
@@ -96,12 +102,17 @@ class Handle:
         timeout_s = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         status = RunStatus("sent")
-        with self.client.follow(self.task, self.at_ms - _LOOK_BACK_MS) as tail:
+        with (
+            self.client.follow(self.task, self._since_ms) as tail,
+            self.client.follow_refusals(self.partition, self._since_ms) as refusals,
+        ):
             while True:
                 left_s = 1.0 if until_s is None else until_s - time.monotonic()
                 if left_s <= 0:
                     raise TimeoutError(f"{self.task}: trigger {self.id} is {status.kind} after {timeout_s:g} s")
-                for record in tail.poll(min(left_s, 1.0)):
+                if status.kind == "sent" and (refused := self._refusal(refusals.poll(0.0))) is not None:
+                    return refused
+                for record in tail.poll(min(left_s, 0.5)):
                     event = _history(record, self.task)
                     status = status if event is None else _after(status, event, self.id)
                     if status.cause == "duplicate" and (original := self._original()) is not None and original.done:
@@ -109,10 +120,24 @@ class Handle:
                     if status.done and status.cause != "duplicate":
                         return status
 
+    @property
+    def _since_ms(self) -> int:
+        return self.at_ms - _LOOK_BACK_MS
+
+    def _refusal(self, records: Iterable[Record]) -> RunStatus | None:
+        """The dead letter that this trigger became, if it is among the records."""
+        place = (self.client.topics.triggers, self.partition, self.offset)
+        for record in records:
+            letter = _letter(record)
+            if letter is not None and (letter.topic, letter.partition, letter.offset) == place and letter.epoch is None:
+                reason = f"{letter.field}: {letter.reason}" if letter.field else letter.reason
+                return RunStatus("refused", True, None, None, None, reason)
+        return None
+
     def _original(self) -> RunStatus | None:
         """Another trigger with this ID came first: how that one stands."""
         status = RunStatus("sent")
-        for event in self.client.history(self.task, since_ms=self.at_ms - _DUPLICATES_MS - _LOOK_BACK_MS):
+        for event in self.client.history(self.task, since_ms=self._since_ms - _DUPLICATES_MS):
             if event.fields.get("cause") != "duplicate":
                 status = _after(status, event, self.id)
         return status if status.kind != "sent" else None
@@ -200,13 +225,22 @@ class Client:
     def history(self, task: str, since_ms: int | None = None) -> list[HistoryRecord]:
         """The task's events in order, from `since_ms` (append time) on."""
         number = self._partition(_task(task))
-        start = {} if since_ms is None else self._start(number, since_ms)
+        start = {} if since_ms is None else self._start(self.topics.runs, number, since_ms)
         events = (_history(record, task) for record in scan(self.settings, self.topics.runs, [number], start))
         return [event for event in events if event is not None]
 
     def follow(self, task: str, since_ms: int | None = None) -> Tail:
         """The history topic's partition of the task, as it grows; other tasks' events are in it too."""
         return Tail(self.settings, self.topics.runs, [self._partition(task)], since_ms)
+
+    def follow_refusals(self, partition: int, since_ms: int | None = None) -> Tail:
+        """The dead letters of one partition, as they come."""
+        return Tail(self.settings, self.topics.dead_letter, [partition], since_ms)
+
+    def refusals(self, partition: int, since_ms: int) -> list[Record]:
+        """The dead letters of one partition, up to now."""
+        topic = self.topics.dead_letter
+        return list(scan(self.settings, topic, [partition], self._start(topic, partition, since_ms)))
 
     @property
     def producer(self) -> Producer:
@@ -242,8 +276,8 @@ class Client:
         headers = {name: raw.decode() for name, raw in ce_headers(kind, _task(task), self._source, event_id)}
         return self.producer.send(Outgoing(topic, task, value, headers, self._partition(task)))
 
-    def _start(self, number: int, since_ms: int) -> dict[int, int]:
-        with Tail(self.settings, self.topics.runs, [number], since_ms) as tail:
+    def _start(self, topic: str, number: int, since_ms: int) -> dict[int, int]:
+        with Tail(self.settings, topic, [number], since_ms) as tail:
             return tail.starts()
 
 
@@ -282,6 +316,13 @@ def _history(record: Record, task: str) -> HistoryRecord | None:
         return decode_history(record.value)
     except BadRecord:
         return None  # of a newer version: to be shown by tools, not to be interpreted here
+
+
+def _letter(record: Record) -> DeadLetter | None:
+    try:
+        return decode_dead_letter(record.value or b"")
+    except BadRecord:
+        return None  # not ours to judge: `fencepost dlq list` shows it
 
 
 def _after(status: RunStatus, event: HistoryRecord, trigger_id: str) -> RunStatus:

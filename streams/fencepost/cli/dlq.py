@@ -33,6 +33,7 @@ class Letter:
 
     partition: int
     offset: int
+    at_ms: int  # when it was appended
     letter: DeadLetter
 
     @property
@@ -52,7 +53,7 @@ def list_letters(
     settings = load_settings(config, bootstrap, namespace)
     load_namespace(settings)
     found = [item for item in _letters(settings) if task is None or task in (_text(item.letter.key), item.letter.task)]
-    found.sort(key=lambda item: item.letter.at_ms)
+    found.sort(key=lambda item: item.at_ms)
     if as_json:
         emit({"dead_letters": [_document(item) for item in found]})
         return
@@ -76,7 +77,7 @@ def show(
     rows = [
         ("place", item.place),
         ("reason", f"{letter.field}: {letter.reason}" if letter.field else letter.reason),
-        ("when", local_time(letter.at_ms)),
+        ("when", local_time(item.at_ms)),
         ("from", f"{letter.topic}/{letter.partition}/{letter.offset}"),
         ("key", _shown(letter.key)),
         ("task", letter.task),
@@ -127,7 +128,7 @@ def _letters(settings: Settings, partitions: list[int] | None = None, from_: int
     topic = Topics(settings.namespace).dead_letter
     for record in scan(settings, topic, partitions, from_):
         try:
-            yield Letter(record.partition, record.offset, decode_dead_letter(record.value or b""))
+            yield Letter(record.partition, record.offset, record.at_ms, decode_dead_letter(record.value or b""))
         except BadRecord as error:
             note(f"warning: {topic}/{record.partition}/{record.offset} is no dead letter of ours: {error}")
 
@@ -150,7 +151,7 @@ def _document(item: Letter) -> dict[str, Any]:
     letter = item.letter
     return {
         "place": item.place,
-        "at": format_ms(letter.at_ms),
+        "at": format_ms(item.at_ms),
         "reason": letter.reason,
         "field": letter.field,
         "topic": letter.topic,
@@ -190,4 +191,4 @@ def _row(item: Letter) -> tuple[object, ...]:
     letter = item.letter
     reason = f"{letter.field}: {letter.reason}" if letter.field else letter.reason
     origin = f"{letter.topic}/{letter.partition}/{letter.offset}"
-    return (item.place, age(letter.at_ms), _shown(letter.key)[:60], origin, letter.replays, reason[:160])
+    return (item.place, age(item.at_ms), _shown(letter.key)[:60], origin, letter.replays, reason[:160])

@@ -58,11 +58,14 @@ def _show_version(wanted: bool) -> None:
 
 @cli.callback()
 def common(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what the Kafka client says.")] = False,
 ) -> None:
+    if context.invoked_subcommand == "worker":
+        return  # it logs for programs, as its settings say
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     # The client repeats by itself what fails for a moment, and logs each time; what stays wrong is raised anyway.
     logging.getLogger("fencepost.kafka.client").setLevel(logging.DEBUG if verbose else logging.CRITICAL)

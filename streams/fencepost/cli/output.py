@@ -36,7 +36,7 @@ def note(text: str) -> None:
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
     """A table, or the line `empty` where there are no rows. Cells are shown as they are, never as markup."""
     console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False, soft_wrap=False)
-    grid = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
+    grid = Table(box=None, pad_edge=False, header_style="bold", show_edge=False, show_header=any(headings))
     for heading in headings:
         grid.add_column(heading, overflow="fold")
     filled = False

@@ -21,6 +21,9 @@ from fencepost.wire.definition import definition_to_json
 App = Annotated[str | None, typer.Option("--app", help="Also show what this app declares (module:attribute).")]
 
 
+_PLACES = {"topic": "the tasks topic", "code": "code", None: "code (name its app with --app to see it)"}
+
+
 def tasks(
     pattern: Annotated[str | None, typer.Argument(metavar="[PATTERN]", help="Such as 'invoice/*'.")] = None,
     app: App = None,
@@ -143,13 +146,17 @@ def _row(view: TaskView) -> tuple[object, ...]:
         len(view.waiting) or None,
         local_time(next_ms) or "none",
         None if last is None else f"{last.outcome.value}, {age(last.ended_ms)}",
-        describe_schedule(view.schedule),
-        None if definition is None else describe_handler(definition),
+        describe_schedule(view.schedule) or (state.schedule_fingerprint if state is not None else None),
+        "(in code)" if definition is None else describe_handler(definition),
     )
 
 
 def _show(view: TaskView, partition: int, owner: str | None) -> None:
-    rows: list[tuple[str, object]] = [("task", view.task), ("status", view.status), ("defined in", view.defined_in)]
+    rows: list[tuple[str, object]] = [
+        ("task", view.task),
+        ("status", view.status),
+        ("defined in", _PLACES[view.defined_in]),
+    ]
     if view.problem is not None:
         rows.append(("problem", view.problem))
     if view.definition is not None:

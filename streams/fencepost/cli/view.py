@@ -14,7 +14,7 @@ from fencepost.core.ids import check_task_id, partition_of, split_key
 from fencepost.core.schedule import Schedule
 from fencepost.core.schedule import upcoming as slots_of
 from fencepost.core.slots import fingerprint_of
-from fencepost.core.task import Definition, TaskState, Work
+from fencepost.core.task import Definition, Status, TaskState, Work
 from fencepost.kafka.namespace import load_namespace
 from fencepost.kafka.scan import Record, scan
 from fencepost.kafka.topics import Topics
@@ -44,26 +44,30 @@ class TaskView:
         """For people: the run's status, or why nothing can run."""
         if self.problem is not None:
             return "unreadable"
-        if self.definition is None:
-            return "deleted" if self.state is None or self.state.deleted else "not defined here"
-        if self.state is not None and self.state.paused:
-            return f"{self.state.status.value}, paused" if self.state.status.value != "idle" else "paused"
-        if self.state is None and self.definition.paused:
-            return "paused"
-        return "idle" if self.state is None else self.state.status.value
+        if self.state is None:
+            return "paused" if self.definition is not None and self.definition.paused else "idle"
+        status = self.state.status
+        if self.state.deleted:
+            return "deleted" if status is Status.IDLE else f"{status.value}, deleted"
+        if self.state.paused:
+            return "paused" if status is Status.IDLE else f"{status.value}, paused"
+        return status.value
 
     def why_no_slot(self) -> str | None:
         """The reason for which no slot will fire as things stand; None if one may."""
         if self.problem is not None:
             return f"unreadable: {self.problem}"
-        if self.definition is None:
-            gone = self.state is not None and (self.state.deleted or self.state.next_slot_ms is None)
-            return "deleted" if gone else None if self.state is not None else "not defined"
-        if self.definition.schedule is None:
+        state, definition = self.state, self.definition
+        if state is not None and state.deleted:
+            return "deleted"
+        # A task declared in code has a state and, where its app is not named, no definition to look at.
+        if state is not None and definition is None and state.schedule_fingerprint is None:
             return "no schedule: runs when triggered"
-        if self.state is not None and self.state.paused:
-            return f"paused: {self.state.pause_reason}" if self.state.pause_reason else "paused"
-        if self.state is None and self.definition.paused:
+        if definition is not None and definition.schedule is None:
+            return "no schedule: runs when triggered"
+        if state is not None and state.paused:
+            return f"paused: {state.pause_reason}" if state.pause_reason else "paused"
+        if state is None and definition is not None and definition.paused:
             return "paused: defined as paused"
         return None
 

@@ -124,7 +124,7 @@ class PartitionCheck:
             known = self._tasks[task] = _Known()
         if event.kind == "started":
             self._started(task, known, event)
-        elif event.kind in _ENDS and "lane" in event.fields:
+        elif event.kind in _ENDS and "duration_s" in event.fields:  # without: work ended while no run was on
             self._ended(task, known, event)
         self._slot(task, known, event)
 

@@ -156,10 +156,16 @@ def watermarks(consumer: Consumer, topic: str, number: int, timeout_s: float) ->
     return patiently(ask, timeout_s)
 
 
+def take(consumer: Consumer, limit: int, timeout_s: float) -> list[Message]:
+    """What is there; waits for the first message only (`consume` alone would wait for all of `limit`)."""
+    first = consumer.poll(timeout_s)
+    return [] if first is None else [first, *consumer.consume(limit - 1, timeout=0)]
+
+
 def _drain(consumer: Consumer, ends: dict[int, int], stall_s: float) -> Iterator[Record]:
     heard_s = time.monotonic()
     while ends:
-        messages = consumer.consume(_BATCH, timeout=0.2)
+        messages = take(consumer, _BATCH, 0.5)
         if messages:
             heard_s = time.monotonic()
         elif time.monotonic() - heard_s > stall_s:

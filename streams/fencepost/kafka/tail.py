@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from fencepost.kafka.errors import RetryLater, classify, problem_of
 from fencepost.kafka.patience import patiently
-from fencepost.kafka.scan import Record, open_reader, partition_numbers, record_of, watermarks
+from fencepost.kafka.scan import Record, open_reader, partition_numbers, record_of, take, watermarks
 from fencepost.settings import Settings
 
 _BATCH = 500
@@ -50,7 +50,7 @@ class Tail:
     def poll(self, timeout_s: float) -> list[Record]:
         """What came within the time, in order per partition; an empty list if nothing did."""
         records = []
-        for message in self._consumer.consume(_BATCH, timeout=timeout_s):
+        for message in take(self._consumer, _BATCH, timeout_s):
             error = message.error()
             if error is None:
                 records.append(record_of(message))
