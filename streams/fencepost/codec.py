@@ -15,6 +15,7 @@ goes through Python's own parser with hooks, which decides.
 from __future__ import annotations
 
 import json
+from math import isfinite
 from typing import Any, Final
 
 import orjson
@@ -49,6 +50,14 @@ def dumps(value: Any) -> bytes:
         raise NotEncodable(f"not JSON: {error}") from error
 
 
+def dumps_given(value: Any) -> bytes:
+    """Like `dumps`, for what a user handed in: infinities and NaN, which orjson writes as null, are refused too."""
+    raw = dumps(value)
+    if b"null" in raw:
+        _require_finite(value)
+    return raw
+
+
 def loads(value: bytes) -> Any:
     """The value of a JSON text. Raises BadRecord with the reason, for everything that is not exactly representable."""
     try:
@@ -66,6 +75,17 @@ def loads_own(value: bytes) -> Any:
         return orjson.loads(value)
     except orjson.JSONDecodeError as error:
         raise BadRecord(f"not JSON: {_plain(error)}") from error
+
+
+def _require_finite(value: Any) -> None:
+    if isinstance(value, float) and not isfinite(value):
+        raise NotEncodable(f"not JSON: {value} is no number there")
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return
+    for item in value:
+        _require_finite(item)
 
 
 def _keys(value: bytes, parsed: Any) -> int:

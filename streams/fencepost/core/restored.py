@@ -21,7 +21,7 @@ def restored_task(state: TaskState, works: Iterable[Work] = (), checkpoint: Any 
     under_way = state.work
     for work in works:
         if under_way is not None and work.seq == under_way.seq:
-            filled = replace(under_way, payload=work.payload, headers=work.headers)
+            filled = replace(under_way, trigger_id=work.trigger_id, payload=work.payload, headers=work.headers)
             state = replace(state, work=filled)
         elif work.due_ms:
             delayed.append(work)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fencepost.codec import BadRecord, dumps, loads
+from fencepost.codec import BadRecord, dumps_given, loads
 from fencepost.core.ids import check_task_id
 from fencepost.wire.schema import check
 
@@ -49,8 +49,8 @@ def task_of(key: str | None, body: dict[str, Any]) -> str:
 
 
 def require_size(data: Any, limit: int, field: str) -> int:
-    """The size of the value as JSON, in bytes. Raises BadRecord over the limit."""
-    size = len(dumps(data))
+    """The size of the value as JSON, in bytes. Raises BadRecord over the limit, NotEncodable."""
+    size = len(dumps_given(data))
     if size > limit:
         raise BadRecord(f"has {size:,} bytes as JSON; allowed: at most {limit:,}", field)
     return size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fencepost.codec import BadRecord, dumps, loads
+from fencepost.codec import BadRecord, NotEncodable, dumps, dumps_given, loads
 from fencepost.core.commands import History
 from fencepost.core.times import format_ms
 from fencepost.wire.edge import RESULT_BYTES
@@ -30,26 +30,32 @@ class HistoryRecord:
 
 
 def encode_history(task: str, history: History, lane: str, nonce: str) -> bytes:
-    """The value of a history record; its key is the task ID. Raises NotEncodable where a result is not JSON."""
+    """The value of a history record; its key is the task ID.
+
+    A result that is too large, or that JSON has no form for, is left out and the record says so: the end of a run is
+    recorded whatever it returned.
+    """
     body: dict[str, Any] = {"v": VERSION, "task": task, "kind": history.kind, "at": format_ms(history.at_ms)}
     if history.epoch is not None:
         body["epoch"] = history.epoch
     body.update(history.fields)
     body["lane"] = lane
     body["nonce"] = nonce
-    value = dumps(body)
-    if len(value) > RESULT_BYTES and "result" in body:
-        return _without_large_result(body, value)
-    return value
-
-
-def _without_large_result(body: dict[str, Any], value: bytes) -> bytes:
-    size = len(dumps(body["result"]))
-    if size <= RESULT_BYTES:
-        return value
-    del body["result"]
-    body["result_dropped"] = f"it has {size:,} bytes as JSON; at most {RESULT_BYTES:,} are kept"
+    if "result" in body:
+        _bound_result(body)
     return dumps(body)
+
+
+def _bound_result(body: dict[str, Any]) -> None:
+    try:
+        size = len(dumps_given(body["result"]))
+    except NotEncodable as error:
+        del body["result"]
+        body["result_dropped"] = str(error)
+        return
+    if size > RESULT_BYTES:
+        del body["result"]
+        body["result_dropped"] = f"it has {size:,} bytes as JSON; at most {RESULT_BYTES:,} are kept"
 
 
 def decode_history(value: bytes) -> HistoryRecord:

@@ -58,6 +58,8 @@ def _explain(error: jsonschema_rs.ValidationError, schema: dict[str, Any]) -> Ba
         return BadRecord(f"{shown} is not allowed; allowed: {_types(details['types'])}{_range(here)}", field)
     if name in ("minimum", "maximum", "exclusiveMinimum"):
         return BadRecord(f"{shown} is out of range; allowed:{_range(here).replace(',', '', 1)}", field)
+    if name in ("minLength", "maxLength"):
+        return BadRecord(f"has {len(str(error.instance))} characters; allowed: {_length(here)}", field)
     return BadRecord(_cut(str(error.message)), field)
 
 
@@ -79,6 +81,11 @@ def _range(here: dict[str, Any]) -> str:
     if high is None:
         return f", {'more than' if 'minimum' not in here else 'at least'} {low}"
     return f", {low} to {high}"
+
+
+def _length(here: dict[str, Any]) -> str:
+    low, high = here.get("minLength", 0), here.get("maxLength")
+    return f"at least {low}" if high is None else f"{low} to {high}"
 
 
 def _field(path: list[str | int]) -> str | None:

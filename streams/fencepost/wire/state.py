@@ -128,11 +128,11 @@ def _run_fields(run: Run) -> dict[str, Any]:
 
 
 def _work_in_state(work: Work) -> dict[str, Any]:
-    """A large payload stays in the record of its own; the state only says so."""
+    """A large payload, and what came with it, stays in the record of its own; the state only says so."""
     fields = work_fields(work)
     if work.own_record:
-        fields.pop("payload", None)
-        fields.pop("headers", None)
+        for name in ("trigger", "payload", "headers"):
+            fields.pop(name, None)
         fields["payload_in_record"] = True
     return fields
 
@@ -149,15 +149,15 @@ def _add_flags(body: dict[str, Any], state: TaskState) -> None:
 
 
 def _recent_fields(recent: Recent) -> dict[str, str]:
-    """All times are within a day, so seconds after the first keep a hundred of them below 2 KiB."""
+    """All times are within a day, so minutes after the first keep a hundred of them below 2 KiB."""
     since_ms = min(at_ms for _, at_ms in recent)
-    taken = " ".join([f"{hashed}+{(at_ms - since_ms) // 1000}" for hashed, at_ms in recent])
+    taken = " ".join([f"{hashed}+{(at_ms - since_ms) // 60_000}" for hashed, at_ms in recent])
     return {"since": format_ms(since_ms), "taken": taken}
 
 
 def _read_recent(body: dict[str, str]) -> Recent:
     since_ms = read_time(body["since"], "recent_ids.since")
-    return tuple([(entry[:11], since_ms + int(entry[12:]) * 1000) for entry in body["taken"].split(" ")])
+    return tuple([(entry[:10], since_ms + int(entry[11:]) * 60_000) for entry in body["taken"].split(" ")])
 
 
 def _read_run(body: dict[str, Any]) -> Run:

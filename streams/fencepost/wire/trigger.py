@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from fencepost.codec import BadRecord, dumps
+from fencepost.codec import BadRecord, dumps, dumps_given
 from fencepost.core.events import Trigger
 from fencepost.core.evolve import builder
 from fencepost.core.task import Work
@@ -82,7 +82,7 @@ def encode_trigger(
         "priority": priority,
         "headers": headers,
     }
-    value = dumps({name: item for name, item in body.items() if item is not None})
+    value = dumps_given({name: item for name, item in body.items() if item is not None})
     # What would be refused on arrival is refused here, where somebody can still mend it.
     read_trigger(b"task" if task is None else None, value, None, 0, 0)
     return value

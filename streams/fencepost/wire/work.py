@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fencepost.codec import BadRecord, dumps, loads_own
+from fencepost.codec import BadRecord, NotEncodable, dumps, loads_own
 from fencepost.core.evolve import builder
 from fencepost.core.task import Work
 from fencepost.core.times import format_ms
-from fencepost.wire.edge import CHECKPOINT_BYTES
+from fencepost.wire.edge import CHECKPOINT_BYTES, require_size
 from fencepost.wire.schema import check
 from fencepost.wire.times import read_time
 
@@ -31,14 +31,16 @@ def decode_work(value: bytes) -> Work:
     return read_work(_body("work", value), "own_record", "")
 
 
-def encode_checkpoint(task: str, data: Any, lane: str, nonce: str, epoch: int | None = None) -> bytes:
-    """The value of a checkpoint; its key is the task ID, U+001F, "checkpoint", U+001F and 0.
+def check_checkpoint(data: Any) -> None:
+    """Whether a run may save this: raises BadRecord where it is too large or not JSON. Asked before it is an event."""
+    try:
+        require_size(data, CHECKPOINT_BYTES, "checkpoint")
+    except NotEncodable as error:
+        raise BadRecord(str(error), "checkpoint") from error
 
-    Raises BadRecord where it is too large and NotEncodable where it is not JSON: the run is told, nothing else suffers.
-    """
-    raw = dumps(data)
-    if len(raw) > CHECKPOINT_BYTES:
-        raise BadRecord(f"has {len(raw):,} bytes as JSON; allowed: at most {CHECKPOINT_BYTES:,}", "checkpoint")
+
+def encode_checkpoint(task: str, data: Any, lane: str, nonce: str, epoch: int | None = None) -> bytes:
+    """The value of a checkpoint; its key is the task ID, U+001F, "checkpoint", U+001F and 0. Raises NotEncodable."""
     body = {"v": VERSION, "task": task, "lane": lane, "nonce": nonce, "data": data}
     if epoch is not None:
         body["epoch"] = epoch

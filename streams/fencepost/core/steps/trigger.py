@@ -11,7 +11,7 @@ from fencepost.core.making import new_put, new_work, skipped, took_trigger, with
 from fencepost.core.recent import remember
 from fencepost.core.task import Definition, Task, TaskState, Work
 
-STATE_PAYLOAD_BYTES: Final = 700  # what is larger does not go into the state record, which has 4 KiB at most
+STATE_PAYLOAD_BYTES: Final = 560  # what is larger does not go into the state record, which has 4 KiB at most
 
 
 def triggered(task: Task, event: Triggered, now_ms: int) -> tuple[Task, tuple[Command, ...]]:

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fencepost.codec import BadRecord
+from fencepost.core.machine import restored_task
+from fencepost.core.making import short
+from fencepost.core.recent import KEPT, hash_of, remember
+from fencepost.core.steps.trigger import STATE_PAYLOAD_BYTES
+from fencepost.core.task import Cause, LastRun, Outcome, Run, Status, TaskState, Work
+from fencepost.wire.state import STATE_BYTES, decode_state, encode_state, state_stamp
+from fencepost.wire.trigger import read_trigger
+from fencepost.wire.work import check_checkpoint, decode_checkpoint, decode_work, encode_checkpoint, encode_work
+
+T0 = 1_700_000_000_000
+LANE = "worker-host-17-0123456789abcdef-lane-12"
+NONCE = "0123456789abcdef0123456789abcdef"
+
+times = st.integers(0, 253_402_300_799_999)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+works = st.builds(
+    Work,
+    seq=st.integers(0, 10**9),
+    trigger_id=st.none() | texts,
+    slot_ms=st.none() | times,
+    due_ms=times,
+    arrived_ms=times,
+    payload=st.none() | st.integers(0, 9) | texts | st.dictionaries(texts, texts, max_size=2),
+    headers=st.none() | st.dictionaries(st.text("abc", min_size=1), texts, max_size=2),
+    priority=st.integers(0, 9),
+    offset=st.integers(-1, 2**60),
+    attempt=st.integers(0, 5000),
+    losses=st.integers(0, 9),
+    resumed=st.booleans(),
+)
+runs = st.builds(
+    Run,
+    st.integers(1, 10**9),
+    st.integers(1, 5000),
+    st.just(LANE),
+    st.just(NONCE),
+    st.sampled_from([3.0, 15.0, 3600.0]),
+    times,
+    st.sampled_from([None, "cancelled", "timed_out"]),
+    st.none() | texts.map(short),
+)
+lasts = st.builds(LastRun, st.integers(1, 10**9), st.sampled_from(Outcome), st.none() | st.sampled_from(Cause), times)
+
+
+@st.composite
+def states(draw: st.DrawFn) -> TaskState:
+    status = draw(st.sampled_from(Status))
+    recent_ms = draw(st.lists(st.integers(0, 1440), max_size=5))
+    return TaskState(
+        task=draw(st.sampled_from(["a", "задача-1", '"\\'])),
+        epoch=draw(st.integers(0, 10**9)),
+        status=status,
+        run=draw(runs) if status is Status.RUNNING else None,
+        work=None if status is Status.IDLE else draw(works),
+        retry_at_ms=draw(times) if status is Status.BACKOFF else None,
+        not_before_ms=draw(times),
+        next_slot_ms=draw(st.none() | times),
+        last_slot_ms=draw(st.just(-1) | times),
+        schedule_fingerprint=draw(st.none() | texts),
+        paused=(paused := draw(st.booleans())),
+        pause_reason=draw(st.none() | texts) if paused else None,
+        defined_paused=draw(st.booleans()),
+        deleted=draw(st.booleans()),
+        last=draw(st.none() | lasts),
+        trigger_offset=draw(st.integers(-1, 2**60)),
+        control_offset=draw(st.integers(-1, 2**60)),
+        recent_ids=tuple((hash_of(str(n)), T0 + at_s * 60_000) for n, at_s in enumerate(recent_ms)),
+        next_seq=draw(st.integers(1, 10**9)),
+    )
+
+
+@given(states())
+def test_a_state_goes_through_its_record_unharmed(state: TaskState) -> None:
+    value = encode_state(state, LANE, NONCE)
+    assert decode_state(value) == state
+    assert state_stamp(value) == (LANE, NONCE)
+
+
+@given(works, st.booleans())
+def test_work_goes_through_its_record_unharmed(work: Work, own: bool) -> None:
+    work = replace(work, own_record=own)
+    assert decode_work(encode_work("a", work, LANE, NONCE)) == work
+
+
+def test_a_large_payload_stays_in_the_record_of_its_own() -> None:
+    work = Work(7, "id", payload="x" * 200_000, headers={"a": "b"}, own_record=True, attempt=1)
+    run = Run(3, 1, LANE, NONCE, 15.0, T0)
+    state = TaskState("a", 3, Status.RUNNING, run, work, next_seq=8)
+    value = encode_state(state, LANE, NONCE)
+    assert len(value) < 600
+    assert json.loads(value)["work"]["payload_in_record"] is True
+    read = decode_state(value)
+    assert read.work == replace(work, trigger_id=None, payload=None, headers=None)
+    record = decode_work(encode_work("a", replace(work, attempt=0), LANE, NONCE))
+    assert restored_task(read, [record]).state == state
+
+
+@given(st.characters(exclude_categories=["Cs", "Cc"]))
+def test_no_state_is_larger_than_four_kibibytes(character: str) -> None:
+    """Everything at its longest at once, made of whatever takes most room as JSON."""
+    fill = character * 255
+    while len(fill.encode()) > 255:
+        fill = fill[:-1]
+    body = {"id": fill, "payload": ""}
+    room = STATE_PAYLOAD_BYTES - len(json.dumps(body, ensure_ascii=False).encode()) - len(fill)
+    body["payload"] = (character * max(room, 0)).encode()[: max(room, 0)].decode("utf-8", "ignore")
+    trigger = read_trigger(fill.encode(), json.dumps(body, ensure_ascii=False).encode(), None, 2**60, T0)
+    large = trigger.size > STATE_PAYLOAD_BYTES
+    recent: Any = ()
+    for number in range(KEPT):
+        recent = remember(recent, str(number), T0 + number * 860_000)
+    work = Work(10**9, fill, T0, T0, T0, trigger.payload, None, 9, 2**60, 10**6, 10**6, True, large)
+    state = TaskState(
+        fill,
+        10**9,
+        Status.RUNNING,
+        Run(10**9, 10**6, LANE, NONCE, 31_557_600.0, T0, "cancelled", short(fill)),
+        work,
+        None,
+        T0,
+        T0,
+        T0,
+        "f" * 64,
+        True,
+        short(fill),
+        True,
+        True,
+        LastRun(10**9, Outcome.INTERRUPTED, Cause.NEIGHBOUR, T0),
+        2**60,
+        2**60,
+        recent,
+        10**9,
+    )
+    assert len(encode_state(state, LANE, NONCE)) <= STATE_BYTES
+
+
+# -- what a worker must leave alone -----------------------------------------------------------------------------------
+
+GOOD = json.loads(encode_state(TaskState("a", 3, next_slot_ms=T0), LANE, NONCE))
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"v": 2}, "v"),
+        ({"v": None}, "v"),
+        ({"colour": "red"}, "colour"),
+        ({"status": "asleep"}, "status"),
+        ({"status": "running"}, "run"),
+        ({"epoch": -1}, "epoch"),
+        ({"epoch": "3"}, "epoch"),
+        ({"next_slot": "soon"}, "next_slot"),
+        ({"next_slot": "2026-13-01T00:00:00.000Z"}, "next_slot"),
+        ({"work": {"seq": 1, "colour": "red"}}, "work.colour"),
+        ({"recent_ids": {"since": "2026-01-01T00:00:00Z", "taken": "zz"}}, "recent_ids.taken"),
+    ],
+    ids=str,
+)
+def test_i13_a_state_that_cannot_be_read_whole_is_not_read(change: dict[str, Any], field: str) -> None:
+    with pytest.raises(BadRecord) as raised:
+        decode_state(json.dumps({**GOOD, **change}).encode())
+    assert raised.value.field == field
+
+
+def test_i13_a_newer_state_still_says_who_wrote_it() -> None:
+    assert state_stamp(json.dumps({**GOOD, "v": 2, "colour": "red"}).encode()) == (LANE, NONCE)
+
+
+@pytest.mark.parametrize("value", [b"", b"{}", b"[]", b"null", b"{", b'{"v":1}', b'{"lane":1,"nonce":2}'])
+def test_what_is_no_state_is_refused(value: bytes) -> None:
+    with pytest.raises(BadRecord):
+        decode_state(value)
+    with pytest.raises(BadRecord):
+        decode_work(value)
+    with pytest.raises(BadRecord):
+        decode_checkpoint(value)
+    with pytest.raises(BadRecord):
+        state_stamp(value)
+
+
+def test_a_checkpoint_goes_through_its_record_unharmed() -> None:
+    value = encode_checkpoint("a", {"row": [1, 2]}, LANE, NONCE, 4)
+    assert decode_checkpoint(value) == {"row": [1, 2]}
+    assert state_stamp(value) == (LANE, NONCE)
+
+
+@pytest.mark.parametrize("data", ["x" * 65_537, {1, 2}, float("inf")], ids=["large", "set", "inf"])
+def test_a_checkpoint_that_cannot_be_kept_is_refused_before_it_is_an_event(data: object) -> None:
+    with pytest.raises(BadRecord, match="checkpoint"):
+        check_checkpoint(data)
+    check_checkpoint("x" * 65_000)
