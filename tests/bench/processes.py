@@ -1,7 +1,8 @@
 """Programs the benchmark starts, and the certainty that none of them outlives it.
 
 Everything started here carries a token in its environment, which what it starts inherits. A small process, the sweeper,
-holds the other end of a pipe: when the benchmark ends, however it ends, it kills every process with that token.
+holds the other end of a pipe: when the benchmark ends, however it ends, it kills every process with that token; and it
+removes the work folder if the benchmark was killed before it could.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import psutil
 
 TOKEN_VARIABLE = "BENCH_TOKEN"
 _SWEEPER = """
-import os, signal, sys, time
+import os, shutil, signal, sys, time
+parent = os.getppid()
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 token = sys.argv[1].encode()
 sys.stdin.read()
@@ -44,6 +46,12 @@ for _ in range(50):
     if not left:
         break
     time.sleep(0.1)
+if os.getppid() != parent:  # it did not live to clear up
+    for _ in range(20):
+        shutil.rmtree(sys.argv[2], ignore_errors=True)
+        if not os.path.exists(sys.argv[2]):
+            break
+        time.sleep(0.5)  # the broker is being ended as well
 """
 
 
@@ -61,7 +69,7 @@ class Processes:
 
     def __enter__(self) -> Processes:
         self._sweeper = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _SWEEPER, self._token],
+            [sys.executable, "-I", "-S", "-c", _SWEEPER, self._token, str(self._folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             start_new_session=True,
