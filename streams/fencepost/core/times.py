@@ -60,6 +60,7 @@ def parse_rfc3339(text: str) -> int:
     return at_ms
 
 
+@lru_cache(maxsize=4096)
 def format_ms(at_ms: int) -> str:
     """RFC 3339 in UTC with milliseconds: `2026-11-30T10:11:04.123Z`. Raises ValueError outside 1970 to 9999."""
     return f"{_utc_second(at_ms // 1000)}.{at_ms % 1000:03d}Z"

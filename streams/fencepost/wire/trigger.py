@@ -11,7 +11,7 @@ from fencepost.core.events import Trigger
 from fencepost.core.evolve import builder
 from fencepost.core.task import Work
 from fencepost.core.times import MAX_MS, format_ms, parse_duration, parse_rfc3339
-from fencepost.wire.edge import PAYLOAD_BYTES, read_body, read_key, require_size, task_of
+from fencepost.wire.edge import PAYLOAD_BYTES, read_body_sized, read_key, require_size, task_of
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -19,6 +19,7 @@ ID_BYTES: Final = 255
 _EMPTY: Final = frozenset((b"", b"{}", b"null"))
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 _HEADER_BYTES: Final = 16 * 1024
+SHORT_BODY_BYTES: Final = 128  # far below the 700 from which the exact size matters
 _new_trigger = builder(Trigger)
 
 
@@ -33,14 +34,14 @@ def read_trigger(
     if value is None:
         raise BadRecord("a tombstone is no trigger; send {} for one without payload", "value")
     task = read_key(key)
-    body = {} if value in _EMPTY else _body(value)
+    body, size = ({}, 2) if value in _EMPTY else _body(value)
     if task is None or "task" in body:
         task = task_of(task, body)
     trigger_id = _id(body, headers) if headers else body.get("id")
     if trigger_id is not None:
         _check_id(trigger_id)
     payload = body.get("payload")
-    if len(value) > PAYLOAD_BYTES:
+    if size > PAYLOAD_BYTES:
         require_size(payload, PAYLOAD_BYTES, "payload")
     run_headers = body.get("headers")
     if run_headers is not None:
@@ -56,7 +57,7 @@ def read_trigger(
         run_headers,
         offset,
         arrived_ms,
-        _size(value, body) + (len(trigger_id) if trigger_id is not None else 0),
+        size if trigger_id is None else size + len(trigger_id),
     )
 
 
@@ -94,10 +95,10 @@ def encode_again(work: Work) -> bytes:
     return dumps({name: item for name, item in body.items() if item is not None})
 
 
-def _body(value: bytes) -> dict[str, Any]:
+def _body(value: bytes) -> tuple[dict[str, Any], int]:
     if len(value) < 64 and value.strip() == b"null":
-        return {}
-    return read_body("trigger", value)
+        return {}, 2
+    return read_body_sized("trigger", value)
 
 
 def _id(body: dict[str, Any], headers: Headers) -> str | None:
@@ -139,8 +140,3 @@ def _run_at_ms(body: dict[str, Any], arrived_ms: int) -> int:
         return min(arrived_ms + round(parse_duration(body["delay"]) * 1000), MAX_MS)
     except ValueError as error:
         raise BadRecord(str(error), field) from error
-
-
-def _size(value: bytes, body: dict[str, Any]) -> int:
-    """Bytes that payload and headers have as JSON, at most. A short number such as 1e20 grows when written again."""
-    return len(value) if len(value) > 1024 else max(len(value), len(dumps(body)))

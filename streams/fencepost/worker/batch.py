@@ -22,7 +22,8 @@ from fencepost.core.commands import (
     PutWork,
     Stop,
 )
-from fencepost.core.ids import SEPARATOR, side_key
+from fencepost.core.evolve import builder
+from fencepost.core.ids import side_key
 from fencepost.core.task import Task, TaskState, Work
 from fencepost.kafka.topics import Topics
 from fencepost.kafka.transaction import OutRecord
@@ -39,11 +40,11 @@ class Part:
 
     partition: int
     nonce: str
+    at_ms: int  # when it was decided
     before: dict[str, TaskState] = field(default_factory=dict)  # confirmed states of the tasks touched
     after: dict[str, Task] = field(default_factory=dict)
-    side: dict[str, Work | Any] = field(default_factory=dict)  # side records by key; None: tombstone
+    side: dict[tuple[str, str, int], Work | Any] = field(default_factory=dict)  # (task, kind, number); None: tombstone
     history: list[tuple[str, History]] = field(default_factory=list)
-    given_up_ms: int = 0
     given_up: list[tuple[str, GiveUp]] = field(default_factory=list)
     extra: list[OutRecord] = field(default_factory=list)  # dead letters and forwarded records
     launches: list[tuple[str, Launch]] = field(default_factory=list)
@@ -68,10 +69,10 @@ class Part:
                 self.launches.append((task_id, command))  # type: ignore[arg-type]
             elif kind is PutWork:
                 work = command.work  # type: ignore[union-attr]
-                self.side[side_key(task_id, WORK, work.seq)] = work
+                self.side[task_id, WORK, work.seq] = work
             elif kind is DropWork:
                 seq = command.seq  # type: ignore[union-attr]
-                key = side_key(task_id, WORK, seq)
+                key = (task_id, WORK, seq)
                 if seq >= self.before[task_id].next_seq:
                     self.side.pop(key, None)
                 else:
@@ -79,9 +80,9 @@ class Part:
             elif kind is Stop:
                 self.stops.append((task_id, command))  # type: ignore[arg-type]
             elif kind is PutCheckpoint:
-                self.side[side_key(task_id, CHECKPOINT, 0)] = _Checkpoint(command.data)  # type: ignore[union-attr]
+                self.side[task_id, CHECKPOINT, 0] = _Checkpoint(command.data)  # type: ignore[union-attr]
             elif kind is DropCheckpoint:
-                self.side[side_key(task_id, CHECKPOINT, 0)] = None
+                self.side[task_id, CHECKPOINT, 0] = None
             elif kind is GiveUp:
                 self.given_up.append((task_id, command))  # type: ignore[arg-type]
             elif kind is not Forget:  # Forget needs no record: the state keeps the epoch
@@ -97,6 +98,8 @@ class _Checkpoint:
     data: Any
 
 
+_new_record = builder(OutRecord)
+
 Expected = dict[tuple[str, int, bytes], bytes | None]
 
 
@@ -104,13 +107,14 @@ Expected = dict[tuple[str, int, bytes], bytes | None]
 class Batch:
     """Parts by partition."""
 
+    at_ms: int
     parts: dict[int, Part] = field(default_factory=dict)
     attempts: int = 0
 
     def part(self, partition: int, nonce: str) -> Part:
         known = self.parts.get(partition)
         if known is None:
-            known = self.parts[partition] = Part(partition, nonce)
+            known = self.parts[partition] = Part(partition, nonce, self.at_ms)
         return known
 
     @property
@@ -131,32 +135,41 @@ class Encoder:
         self._source = source
         self._headers: dict[str, tuple[tuple[str, bytes], ...]] = {}
 
-    def records(self, part: Part, expected: Expected) -> list[OutRecord]:
-        """State records first (their partition takes the sentinel), then the rest; fills in what must be read back."""
+    def records(self, part: Part, expected: Expected) -> tuple[list[OutRecord], list[OutRecord]]:
+        """(records of the state topic, the rest); fills in what must be read back."""
+        return self._state_records(part, expected), self._other_records(part)
+
+    def _state_records(self, part: Part, expected: Expected) -> list[OutRecord]:
         topic, number, lane, nonce = self._topics.state, part.partition, self._lane, part.nonce
         out: list[OutRecord] = []
+        before = part.before
         for task_id, task in part.after.items():
-            if task.state is part.before[task_id]:
+            if task.state is before[task_id]:
                 continue
             key, value = task_id.encode(), encode_state(task.state, lane, nonce)
             expected[topic, number, key] = value
-            out.append(OutRecord(topic, number, key, value, self._ce("state")))
-        for name, content in part.side.items():
-            key = name.encode()
-            side = self._side(name.split(SEPARATOR)[0], content, nonce)
+            out.append(_new_record(topic, number, key, value))
+        for place, content in part.side.items():
+            key = side_key(*place).encode()
+            side = self._side(place[0], content, nonce)
             expected[topic, number, key] = side
-            out.append(OutRecord(topic, number, key, side))
+            out.append(_new_record(topic, number, key, side))
+        return out
+
+    def _other_records(self, part: Part) -> list[OutRecord]:
+        number, lane, nonce = part.partition, self._lane, part.nonce
+        out: list[OutRecord] = []
         runs = self._topics.runs
         for task_id, event in part.history:
             value = encode_history(task_id, event, lane, nonce)
-            out.append(OutRecord(runs, number, task_id.encode(), value, self._ce(event.kind)))
+            out.append(_new_record(runs, number, task_id.encode(), value, self._ce(event.kind)))
         for task_id, command in part.given_up:
             letter = given_up(
                 task_id, command.work, command.reason, part.after[task_id].state.epoch,
-                self._topics.triggers, number, part.given_up_ms,
+                self._topics.triggers, number, part.at_ms,
             )  # fmt: skip
             value = encode_dead_letter(letter, lane, nonce)
-            out.append(OutRecord(self._topics.dead_letter, number, task_id.encode(), value, self._ce("given_up")))
+            out.append(_new_record(self._topics.dead_letter, number, task_id.encode(), value, self._ce("given_up")))
         out.extend(part.extra)
         return out
 

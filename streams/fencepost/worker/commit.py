@@ -119,8 +119,13 @@ class Committer:
                 live[part.partition] = part.nonce
         renew = context.lease.due(live, context.clock.boot_s())
         expected: Expected = {}
-        records = [record for part in parts for record in self._encoder.records(part, expected)]
-        records.sort(key=lambda record: record.topic != context.topics.state)
+        records: list[OutRecord] = []
+        others: list[OutRecord] = []
+        for part in parts:  # state records first: their partition takes the sentinel
+            of_state, rest = self._encoder.records(part, expected)
+            records += of_state
+            others += rest
+        records += others
         offsets = self._offsets(batch, live if renew else {}, records, expected)
         if not offsets:
             return Pushed.CONFIRMED  # nothing of it is held any more

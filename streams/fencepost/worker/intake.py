@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from fencepost.codec import BadRecord, loads
-from fencepost.core.events import Defined, Deleted, Event, Triggered
+from fencepost.core.events import Defined, Deleted, Event, Started, Triggered
+from fencepost.core.evolve import builder, changer
 from fencepost.core.ids import check_task_id, partition_of
-from fencepost.core.machine import IllegalEvent, step
-from fencepost.core.task import Definition
+from fencepost.core.machine import IllegalEvent, new_task, startable, step
+from fencepost.core.task import Definition, Task
 from fencepost.kafka.bounds import Bounds
 from fencepost.kafka.reader import Reader
 from fencepost.kafka.transaction import OutRecord
@@ -23,8 +25,20 @@ from fencepost.worker.partition import Partition
 if TYPE_CHECKING:
     from fencepost.kafka.reader import Message
 
+_new_triggered = builder(Triggered)
+_met = changer(Task, "definition")
+
 LOOK_UP_LIMIT_S = 3.0
 FORWARDED = "fencepost-forwarded"
+
+
+class Taken(Enum):
+    """What became of a trigger."""
+
+    NOT_YET = "not_yet"  # its ID is not known, and the definitions still have to be read to their end as of now
+    ASIDE = "aside"  # forwarded, or a dead letter
+    TAKEN = "taken"
+    STARTED = "started"
 
 
 class Intake:
@@ -81,7 +95,7 @@ class Intake:
         while partition.control:
             message = partition.control.popleft()
             part.control_next = _offset(message) + 1
-            if self._forwarded(partition, part, message):
+            if self._forwarded(partition, part, message, _plain_id(message) or _body_id(message)):
                 continue
             try:
                 task_id, event = read_control(message.key(), message.value(), _offset(message))
@@ -89,60 +103,77 @@ class Intake:
                 self._dead_letter(partition, part, message, bad)
                 continue
             if task_id in partition.unreadable:
-                self._dead_letter(partition, part, message, self._unreadable(partition, task_id))
+                self._dead_letter(partition, part, message, self._unreadable(task_id))
             elif task_id not in partition.tasks and self._definition(partition, task_id) is None:
                 self._dead_letter(partition, part, message, BadRecord("no task of this ID is known", "task"))
             else:
                 self._meet(partition, part, task_id, now_ms)
                 self.apply(partition, part, task_id, event, now_ms)
 
-    def trigger(self, partition: Partition, part: Part, now_ms: int) -> str | None:
-        """The next trigger. Returns its task's ID if it was taken for one.
+    def trigger(self, partition: Partition, part: Part, start: Started | None, now_ms: int) -> Taken:
+        """Take the next trigger; and start its task in the same breath if `start` says so and it can.
 
-        The caller makes sure that there is one, and that `blocked` is False.
+        The caller makes sure that there is a trigger. This is the hot path: one look at each thing.
         """
-        message = partition.triggers.popleft()
+        message = partition.triggers[0]
+        task_id = _plain_id(message) or _body_id(message)
+        known = partition.tasks.get(task_id) if task_id is not None else None
+        definition = known.definition if known is not None else None
+        if definition is None and task_id is not None:
+            definition = self._definition(partition, task_id)
+            if definition is None and not self._looked_up(partition, _offset(message)):
+                return Taken.NOT_YET
+        partition.triggers.popleft()
         offset = _offset(message)
         part.triggers_next = offset + 1
-        if not self._known_here(partition, message) and self._forwarded(partition, part, message):
-            return None
+        if known is None and self._forwarded(partition, part, message, task_id):
+            return Taken.ASIDE
         try:
             trigger = read_trigger(message.key(), message.value(), _headers(message), offset, message.timestamp()[1])
+            if trigger.task in partition.unreadable:
+                raise self._unreadable(trigger.task)
+            if known is None and definition is None:
+                raise BadRecord("no task of this ID is defined", "task")
         except BadRecord as bad:
             self._dead_letter(partition, part, message, bad)
-            return None
-        task_id = trigger.task
-        if task_id in partition.unreadable:
-            self._dead_letter(partition, part, message, self._unreadable(partition, task_id))
-            return None
-        known = partition.tasks.get(task_id)
+            return Taken.ASIDE
         if known is None or known.definition is None:
-            definition = self._definition(partition, task_id)
-            if definition is None and known is None:
-                self._dead_letter(partition, part, message, BadRecord("no task of this ID is defined", "task"))
-                return None
-            self._meet(partition, part, task_id, now_ms)
-        self.apply(partition, part, task_id, Triggered(trigger), now_ms)
-        return task_id
+            self._meet(partition, part, trigger.task, now_ms)
+        return self._triggered(partition, part, _new_triggered(trigger), start, now_ms)
 
-    def blocked(self, partition: Partition) -> bool:
-        """Whether the next trigger's ID is not known, and the definitions still have to be read to their end as of now.
+    def _triggered(
+        self, partition: Partition, part: Part, event: Triggered, start: Started | None, now_ms: int
+    ) -> Taken:
+        task_id = event.trigger.task
+        before = partition.tasks[task_id]
+        after, commands = step(before, event, now_ms)
+        part.touch(task_id, before)
+        started = start is not None and startable(after, now_ms) and self.can_run(partition, task_id, after)
+        if started and start is not None:
+            after, more = step(after, start, now_ms)
+            commands += more
+        part.add(task_id, after, commands)
+        partition.put(task_id, after, now_ms)
+        return Taken.STARTED if started else Taken.TAKEN
+
+    def can_run(self, partition: Partition, task_id: str, task: Task) -> bool:
+        """Whether this worker has the task's handler. If not, its runs wait here, and that is said once."""
+        definition = task.definition
+        assert definition is not None
+        if self._context.declared.can_run(definition.handler, self._context.settings.commands):
+            return True
+        if task_id not in partition.without_handler:
+            partition.without_handler.add(task_id)
+            self._context.log.warning("no handler here for a task; its run waits", task=task_id)
+        return False
+
+    def _looked_up(self, partition: Partition, offset: int) -> bool:
+        """Whether the definitions were read to their end as of a moment after the trigger at `offset` came.
 
         A definition that was produced just before its first trigger must not be missed.
         """
-        message = partition.triggers[0]
-        offset = _offset(message)
         if offset <= partition.checked_offset:
-            return False
-        task_id = _plain_id(message) or _body_id(message)
-        if task_id is None:
-            return False
-        known = partition.tasks.get(task_id)
-        if (known is not None and known.definition is not None) or self._definition(partition, task_id) is not None:
-            return False
-        return not self._looked_up(partition)
-
-    def _looked_up(self, partition: Partition) -> bool:
+            return True
         tasks, number = self._context.topics.tasks, partition.number
         if partition.check_until is None:
             end = self._bounds.ends([(tasks, number)], LOOK_UP_LIMIT_S, committed_only=True)[tasks, number]
@@ -151,7 +182,7 @@ class Intake:
         if self._reader.position(tasks, number) < end or partition.changes:
             return False
         partition.checked_offset, partition.check_until = last, None
-        return True
+        return offset <= last
 
     def _definition(self, partition: Partition, task_id: str) -> Definition | None:
         return partition.definitions.get(task_id) or self._context.declared.find(task_id)
@@ -162,21 +193,19 @@ class Intake:
         if known is not None and known.definition is not None:
             return
         definition = self._definition(partition, task_id)
-        if definition is not None:
+        if definition is None:
+            return
+        if known is None and definition.schedule is None and not definition.paused:
+            partition.tasks[task_id] = _met(new_task(task_id), definition)  # nothing of it to record yet
+        else:
             self.apply(partition, part, task_id, Defined(definition, restored=True), now_ms)
 
-    @staticmethod
-    def _known_here(partition: Partition, message: Message) -> bool:
-        """A task known here belongs here: no need to compute where else it might."""
-        return _plain_id(message) in partition.tasks
-
-    def _forwarded(self, partition: Partition, part: Part, message: Message) -> bool:
+    def _forwarded(self, partition: Partition, part: Part, message: Message, task_id: str | None) -> bool:
         """A record on the wrong partition goes to the right one, in the transaction that consumes it.
 
         Clients with another partitioner land the same key elsewhere; left there, one ID would have two owners.
         The origin goes along as a deduplication ID where the trigger has none of its own.
         """
-        task_id = _plain_id(message) or _body_id(message)
         if task_id is None:
             return False
         key = task_id.encode()
@@ -194,7 +223,7 @@ class Intake:
         part.extra.append(OutRecord(message.topic() or "", right, key, message.value(), tuple(headers)))
         return True
 
-    def _unreadable(self, partition: Partition, task_id: str) -> BadRecord:
+    def _unreadable(self, task_id: str) -> BadRecord:
         return BadRecord(f"the state of {task_id} was written by a newer version; this worker leaves it alone", "task")
 
     def _dead_letter(self, partition: Partition, part: Part, message: Message, bad: BadRecord) -> None:

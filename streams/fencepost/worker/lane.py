@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from fencepost.codec import BadRecord
 from fencepost.core.commands import Launch
 from fencepost.core.events import Adopted, Checkpointed, Ended, Interrupted, Started, Woken
+from fencepost.core.evolve import builder
 from fencepost.core.ids import partition_of
 from fencepost.core.lease import wait_s
 from fencepost.core.ownership import Phase
@@ -29,7 +30,7 @@ from fencepost.worker.acquisition import Acquisitions
 from fencepost.worker.batch import Batch, Encoder, Part
 from fencepost.worker.commit import Committer, Pushed
 from fencepost.worker.context import LaneContext
-from fencepost.worker.intake import Intake
+from fencepost.worker.intake import Intake, Taken
 from fencepost.worker.orders import Refused, RunCheckpoint, RunEnded, RunOrder, RunOutput
 from fencepost.worker.partition import Partition
 from fencepost.worker.restore import FENCE_KEY, Restored, fence_nonce
@@ -37,6 +38,9 @@ from fencepost.worker.roster import Load
 
 if TYPE_CHECKING:
     from fencepost.kafka.reader import Message
+
+_new_ended = builder(Ended)
+_new_order = builder(RunOrder)
 
 IDLE_WAIT_S = 0.02
 BUSY_WAIT_S = 0.001
@@ -307,7 +311,7 @@ class Lane:
         """The next batch: ends first (they free runners), then what waits, then starts."""
         context = self._context
         now_ms = context.clock.now_ms()
-        batch = Batch()
+        batch = Batch(now_ms)
         self._apply_reports(batch, now_ms)
         for partition in list(context.partitions.values()):
             if not partition.served:
@@ -360,11 +364,13 @@ class Lane:
         self._reported_s = time.monotonic()
 
     def _apply_end(self, partition: Partition, part: Part, ended: RunEnded, now_ms: int) -> None:
-        spread = random.uniform(-1.0, 1.0)
-        if ended.outcome is Outcome.INTERRUPTED:
-            event: Interrupted | Ended = Interrupted(ended.epoch, ended.cause or Cause.STOPPED, spread)
+        event: Interrupted | Ended
+        if ended.outcome is Outcome.SUCCEEDED:
+            event = _new_ended(ended.epoch, ended.outcome, ended.result)
+        elif ended.outcome is Outcome.INTERRUPTED:
+            event = Interrupted(ended.epoch, ended.cause or Cause.STOPPED, random.uniform(-1.0, 1.0))
         else:
-            event = Ended(ended.epoch, ended.outcome, ended.result, ended.error, spread)
+            event = Ended(ended.epoch, ended.outcome, ended.result, ended.error, random.uniform(-1.0, 1.0))
         if self._intake.apply(partition, part, ended.task, event, now_ms):
             part.reports.append(ended)
             cause = ended.cause.value if ended.cause is not None else None
@@ -432,29 +438,34 @@ class Lane:
         return started
 
     def _start_one(self, partition: Partition, part: Part, task_id: str, now_ms: int) -> bool:
-        definition = partition.tasks[task_id].definition
-        assert definition is not None
-        if not self._context.declared.can_run(definition.handler, self._context.settings.commands):
-            partition.without_handler.add(task_id)
-            self._context.log.warning("no handler here for a task; its run waits", task=task_id)
+        task = partition.tasks[task_id]
+        if not self._intake.can_run(partition, task_id, task):
             return False
-        ttl_s = max(definition.lease_ttl_s or 0.0, self._context.settings.lease_ttl_s)
-        event = Started(self._context.lane, partition.nonce, ttl_s)
-        return self._intake.apply(partition, part, task_id, event, now_ms)
+        assert task.definition is not None
+        start = self._started(partition, task.definition.lease_ttl_s)
+        return self._intake.apply(partition, part, task_id, start, now_ms)
+
+    def _started(self, partition: Partition, lease_ttl_s: float | None = None) -> Started:
+        ttl_s = max(lease_ttl_s or 0.0, self._context.settings.lease_ttl_s)
+        return Started(self._context.lane, partition.nonce, ttl_s)
 
     def _take_triggers(self, partition: Partition, part: Part, room: int, share: int, now_ms: int) -> int:
         """Take triggers while they can start; and when runs are long, a few more into the queue, up to its limit."""
-        started = taken = 0
+        started = queued = 0
+        start = self._started(partition)
         while partition.triggers and started < share:
-            if room <= 0 and (
-                not self._clogged() or taken >= QUEUE_STEP or partition.ready >= self._context.settings.queue_limit
-            ):
+            if room <= 0:
+                full = queued >= QUEUE_STEP or partition.ready >= self._context.settings.queue_limit
+                if full or not self._clogged():
+                    break
+                queued += 1
+            at_once = started < room and not partition.ready
+            taken = self._intake.trigger(partition, part, start if at_once else None, now_ms)
+            if taken is Taken.NOT_YET:
                 break
-            if self._intake.blocked(partition):
-                break
-            task_id = self._intake.trigger(partition, part, now_ms)
-            taken += 1
-            if task_id is not None and room > started:
+            if taken is Taken.STARTED:
+                started += 1
+            elif started < room and partition.ready:
                 started += self._start_ready(partition, part, 1, now_ms)
         return started
 
@@ -493,7 +504,7 @@ class Lane:
         if due_ms:
             self._context.meters.run_started(task_id, max(0.0, (self._context.clock.now_ms() - due_ms) / 1000))
         slot_or_due = work.slot_ms if work.slot_ms is not None else (work.due_ms or None)
-        return RunOrder(
+        return _new_order(
             task=task_id,
             epoch=run.epoch,
             attempt=run.attempt,

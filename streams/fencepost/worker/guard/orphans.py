@@ -41,9 +41,9 @@ def session_of(pid: int) -> int | None:
 
 
 def is_orphan(pid: int, home_session: int | None) -> bool:
-    """Whether this child of the reaper was handed to it and lives. Runners that are not let go yet are in `home_session`.
+    """Whether this child of the reaper was handed to it and lives. Runners not let go yet are in `home_session`.
 
-    A zombie is no life: what it had for children was handed on before it became one. Unless only its first thread ended.
+    A zombie is no life: its children were handed on before it became one. Unless only its first thread ended.
     """
     fields = stat_fields(pid)
     if fields is None or int(fields[3]) == home_session:

@@ -130,10 +130,10 @@ class RunnerProcess:
             if stream == "err":
                 self.tail = (self.tail + data)[-_TAIL_BYTES:]
             left = self._left[stream]
-            taken += data[:left]
-            if len(data) > left > 0:
-                taken += b"\n[output beyond 1 MiB is not kept]\n"
-            self._left[stream] = max(0, left - len(data))
+            taken += data[: max(0, left)]
+            if len(data) > left >= 0:
+                taken += wire.CUT.encode()
+            self._left[stream] = max(-1, left - len(data))
             if len(taken) >= wire.OUTPUT_MAX_BYTES:
                 break
         return self._decoders[fd].decode(bytes(taken), ended), ended

@@ -14,7 +14,6 @@ from fencepost.worker.guard import wire
 
 _FLUSH_AFTER_S = 0.1  # what is printed is sent at the latest so long after it
 _FLUSH_AT_BYTES = 16 * 1024
-_CUT = "\n[output beyond 1 MiB is not kept]\n"
 
 
 class Sender:
@@ -100,14 +99,12 @@ class _Printed:
         self.waiting = 0
 
     def add(self, stream: str, text: str) -> None:
-        if self._left <= 0:
+        if self._left < 0:
             return
         size = len(text.encode("utf-8", "replace"))
         if size > self._left:
-            text = text[: self._left] + _CUT
-            self._left = 0
-        else:
-            self._left -= size
+            text = text[: self._left] + wire.CUT
+        self._left -= size
         text = text.encode("utf-8", "replace").decode()  # lone surrogates have no JSON form
         self.waiting += len(text)
         if self._parts and self._parts[-1][0] == stream:

@@ -35,6 +35,7 @@ FENCED: Final = 5  # it was asked to stop because its lease was about to end
 
 RESULT_MAX_BYTES: Final = 64 * 1024
 OUTPUT_MAX_BYTES: Final = 1024 * 1024
+CUT: Final = "\n[output beyond 1 MiB is not kept]\n"
 
 _LENGTH = struct.Struct("<I")
 _READ_BYTES = 256 * 1024
