@@ -107,6 +107,7 @@ def _check_partition(
     for task, view in views.items():
         if view.problem is not None:
             unreadable.append(f"{task}: {view.problem}")
+            checker.unreadable(task)
         if view.state is not None:
             checker.state(view.state)
     for record in scan(settings, topics.runs, [number]):

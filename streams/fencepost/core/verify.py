@@ -108,6 +108,7 @@ class PartitionCheck:
         self._waiting = waiting_slots or {}
         self._owner = owner
         self._tasks: dict[str, _Known] = {}
+        self._unreadable: set[str] = set()
         self._findings: list[Finding] = []
         self._events = 0
         self._runs = 0
@@ -115,6 +116,10 @@ class PartitionCheck:
     def state(self, state: TaskState) -> None:
         """The newest state record of a task."""
         self._tasks[state.task] = _Known(state=state)
+
+    def unreadable(self, task: str) -> None:
+        """The task has a state record that cannot be read: its history is checked, its state is not compared."""
+        self._unreadable.add(task)
 
     def event(self, task: str, event: History) -> None:
         """The next history record of the partition."""
@@ -172,6 +177,8 @@ class PartitionCheck:
     def _compare(self, task: str, known: _Known) -> None:
         """The state record was read before the history, so history may be ahead, never behind."""
         state = known.state
+        if task in self._unreadable:
+            return
         if state is None:
             if known.last:
                 self._find(Kind.STATE, task, known.last, "history tells of runs, but there is no state record")
