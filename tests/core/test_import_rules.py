@@ -23,7 +23,7 @@ ONE_PLACE = {
     "confluent_kafka": ("kafka/",),
     "croniter": ("core/schedule/cron_walk.py",),
     "faust": ("views/",),
-    "json": ("codec.py",),
+    "json": ("codec.py", "worker/guard/"),  # the guard is small: nothing but the standard library
     "mode": ("views/",),
     "orjson": ("codec.py",),
 }

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from fencepost.broker import BrokerError, Cluster, NodeOptions, ProxyListener
@@ -168,8 +168,10 @@ def test_three_nodes_keep_three_copies_and_want_two_in_sync(three: Cluster, name
     assert three.bootstrap.count(",") == 2
     make_topic(three.bootstrap, namespace, copies=-1)
     admin = AdminClient(client(three.bootstrap))
-    described = admin.describe_topics(TopicCollection([namespace]))[namespace].result(WAIT_S)
-    assert sorted(node.id for node in described.partitions[0].replicas) == [1, 2, 3]
+    give_up_at = time.monotonic() + WAIT_S
+    while not (partitions := admin.list_topics(namespace, WAIT_S).topics[namespace].partitions):
+        assert time.monotonic() < give_up_at  # the node that was asked had not heard of the topic yet
+    assert sorted(partitions[0].replicas) == [1, 2, 3]
     assert broker_config(three.bootstrap)["min.insync.replicas"] == "2"
 
 
