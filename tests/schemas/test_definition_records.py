@@ -150,7 +150,8 @@ def test_what_is_no_definition_is_refused(value: bytes) -> None:
         ({"payload": "x" * 262_144}, "payload", "at most 262,144"),
         ({"v": 2}, "v", "unknown version 2"),
         ({"colour": "red"}, "colour", "unknown field; allowed: v, task, handler"),
-        ({"task": "other"}, "task", "is not the record's key"),
+        ({"task": "other"}, "task", "'other' is not the record's key, 'report'"),
+        ({"task": 7}, "task", "a string"),
     ],
     ids=lambda item: str(item)[:40],
 )

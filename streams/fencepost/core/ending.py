@@ -28,7 +28,7 @@ def history_of_end(
     told["attempt"] = run.attempt
     told["duration_s"] = max(0, now_ms - run.started_ms) / 1000
     told.update(fields)
-    return told, new_history(outcome.value, run.epoch, now_ms, told)
+    return told, new_history(outcome._value_, run.epoch, now_ms, told)
 
 
 def finish(
@@ -64,7 +64,7 @@ def end_work(task: Task, outcome: Outcome, cause: str, now_ms: int) -> tuple[Tas
     state, work = task.state, task.state.work
     assert work is not None
     fields = {"attempt": work.attempt, **naming(work), "cause": cause}
-    commands: tuple[Command, ...] = (new_history(outcome.value, state.epoch, now_ms, fields),)
+    commands: tuple[Command, ...] = (new_history(outcome._value_, state.epoch, now_ms, fields),)
     if work.own_record:
         commands += (new_drop(work.seq),)
     if task.checkpoint is not None:

@@ -20,7 +20,7 @@ class Trigger:
     headers: dict[str, str] | None = None
     offset: int = -1
     arrived_ms: int = 0  # 0: now
-    size: int = 0  # bytes of payload and headers as JSON, at most
+    size: int = 0  # bytes of its body as JSON, and so of payload and headers at most
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from fencepost.core.commands import DropWork, GiveUp, History, Launch, PutWork, Stop
+from fencepost.core.events import Ended, Started, Triggered
 from fencepost.core.evolve import builder, changer
 from fencepost.core.task import LastRun, Run, Task, TaskState, Work
 from fencepost.core.times import format_ms
 
+new_triggered = builder(Triggered)
+new_started = builder(Started)
+new_ended = builder(Ended)
 new_state = builder(TaskState)
 new_task_record = builder(Task)
 new_history = builder(History)

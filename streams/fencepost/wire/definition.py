@@ -7,8 +7,8 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Any, Final
 
-from fencepost.codec import BadRecord, dumps
-from fencepost.core.evolve import builder
+from fencepost.codec import BadRecord, dumps, dumps_given, loads, loads_own
+from fencepost.core.evolve import builder, changer
 from fencepost.core.schedule import Schedule, ScheduleError, schedule_from_json
 from fencepost.core.task import (
     CommandHandler,
@@ -23,10 +23,12 @@ from fencepost.core.task import (
     default_overlap,
 )
 from fencepost.core.times import parse_duration
-from fencepost.wire.edge import PAYLOAD_BYTES, read_body, read_key, require_size, task_of
+from fencepost.wire.edge import PAYLOAD_BYTES, read_key, require_object, require_size, task_of
 from fencepost.wire.schema import check
 
 _new_definition = builder(Definition)
+_with_task = changer(Definition, "task")
+_KNOWN_BYTES: Final = 2048
 _DEFAULTS: Final = {item.name: item.default for item in fields(Definition)}
 _ENUMS: Final[dict[str, Any]] = {
     "overlap": Overlap,
@@ -47,16 +49,31 @@ def read_definition(key: bytes | None, value: bytes | None) -> tuple[str, Defini
         raise BadRecord("a definition's key is the task ID; this record has none", "key")
     if value is None:
         return task, None
-    body = read_body("definition", value)
-    task_of(task, body)
-    return task, _definition(task, body)
+    body = loads(value)
+    require_object(body)
+    return task, definition_from_json(task, body)
 
 
 def definition_from_json(task: str, body: dict[str, Any]) -> Definition:
-    """The definition that a JSON object describes (in a file, say). Raises BadRecord."""
+    """The definition that a JSON object describes (in a file, say). Raises BadRecord, NotEncodable."""
+    if "task" in body and body["task"] == task:
+        body = {name: item for name, item in body.items() if name != "task"}
+    if "task" not in body:
+        form = dumps_given(body)
+        if len(form) <= _KNOWN_BYTES:
+            return _with_task(_known_definition(form), task)
+        body = loads_own(form)  # a file's own kinds of values, such as TOML's times, are JSON now
     check("definition", body)
     task_of(task, body)
     return _definition(task, body)
+
+
+@lru_cache(maxsize=4096)
+def _known_definition(form: bytes) -> Definition:
+    # A million tasks have few different definitions but for their names, and are all read again at a takeover.
+    body = loads_own(form)
+    check("definition", body)
+    return _definition("", body)
 
 
 def encode_definition(definition: Definition) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fencepost.codec import BadRecord, dumps_given, loads
+from fencepost.codec import BadRecord, dumps_given, loads_sized
 from fencepost.core.ids import check_task_id
 from fencepost.wire.schema import check
 
@@ -26,11 +26,21 @@ def read_key(key: bytes | None) -> str | None:
 
 def read_body(name: str, value: bytes) -> dict[str, Any]:
     """The body of a record, checked against its schema. Raises BadRecord."""
-    body = loads(value)
+    return read_body_sized(name, value)[0]
+
+
+def read_body_sized(name: str, value: bytes) -> tuple[dict[str, Any], int]:
+    """Like `read_body`, with the bytes that the body has when it is written again."""
+    body, size = loads_sized(value)
+    require_object(body)
+    check(name, body)
+    return body, size
+
+
+def require_object(body: Any) -> None:
+    """Raises BadRecord for JSON that is something else."""
     if type(body) is not dict:
         raise BadRecord(f"the value is a JSON object, not {_kind(body)}")
-    check(name, body)
-    return body
 
 
 def task_of(key: str | None, body: dict[str, Any]) -> str:
