@@ -107,16 +107,14 @@ class Acquisitions:
             partition.own_nonce_on_owners = True
             if record.released and partition.holding.phase is Phase.RELEASING:
                 self._feed(number, own.ReleaseRead())
-            else:
-                self._check_read(partition)
         elif partition.own_nonce_on_owners:
             self._foreign(partition, record.nonce)
 
     def state_nonce_read(self, partition: Partition, nonce: str) -> None:
-        """A fence record of the state topic."""
-        if nonce == partition.nonce:
-            self._check_read(partition)
-        elif partition.served or (partition.restore is not None and partition.restore.nonce_read):
+        """A fence record of the state topic. The own one counts once all that came with it was taken in (`advance`)."""
+        if nonce != partition.nonce and (
+            partition.served or (partition.restore is not None and partition.restore.nonce_read)
+        ):
             self._foreign(partition, nonce)
 
     def _foreign(self, partition: Partition, nonce: str) -> None:
@@ -125,6 +123,11 @@ class Acquisitions:
             self._feed(partition.number, own.ForeignNonce(self._picture(partition.number)))
 
     def _check_read(self, partition: Partition) -> None:
+        """Between rounds only: positions run ahead of what was taken in while a batch is being handed out.
+
+        Looked at in the middle of one, they say that definitions were read which are still to come in it, and every
+        task of theirs would be taken for deleted.
+        """
         restore = partition.restore
         if partition.holding.phase is not Phase.READING or restore is None:
             return

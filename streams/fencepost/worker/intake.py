@@ -12,6 +12,7 @@ from fencepost.core.ids import check_task_id, partition_of
 from fencepost.core.machine import IllegalEvent, new_task, startable, step
 from fencepost.core.task import Definition, Task
 from fencepost.kafka.bounds import Bounds
+from fencepost.kafka.errors import RetryLater
 from fencepost.kafka.reader import Reader
 from fencepost.kafka.transaction import OutRecord
 from fencepost.wire.control import read_control
@@ -176,7 +177,11 @@ class Intake:
             return True
         tasks, number = self._context.topics.tasks, partition.number
         if partition.check_until is None:
-            end = self._bounds.ends([(tasks, number)], LOOK_UP_LIMIT_S, committed_only=True)[tasks, number]
+            try:
+                end = self._bounds.ends([(tasks, number)], LOOK_UP_LIMIT_S, committed_only=True)[tasks, number]
+            except RetryLater as problem:  # not to be raised from here: the batch being built must not be lost
+                self._context.log.warning("Kafka does not answer", why=str(problem))
+                return False
             partition.check_until = (end, _offset(partition.triggers[-1]))
         end, last = partition.check_until
         if self._reader.position(tasks, number) < end or partition.changes:

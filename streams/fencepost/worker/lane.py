@@ -7,19 +7,15 @@ rounds go on without polling the member.
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fencepost.codec import BadRecord
 from fencepost.core.commands import Launch
-from fencepost.core.events import Adopted, Checkpointed, Ended, Interrupted, Started, Woken
 from fencepost.core.evolve import builder
-from fencepost.core.ids import partition_of
-from fencepost.core.lease import wait_s
 from fencepost.core.ownership import Phase
-from fencepost.core.task import Cause, Definition, OnHandover, Outcome, Task
+from fencepost.core.task import Cause, Task
 from fencepost.kafka.bounds import Bounds
 from fencepost.kafka.errors import Die, RetryLater, StepDown
 from fencepost.kafka.member import Member
@@ -30,27 +26,24 @@ from fencepost.worker.acquisition import Acquisitions
 from fencepost.worker.batch import Batch, Encoder, Part
 from fencepost.worker.commit import Committer, Pushed
 from fencepost.worker.context import LaneContext
-from fencepost.worker.intake import Intake, Taken
-from fencepost.worker.orders import Refused, RunCheckpoint, RunEnded, RunOrder, RunOutput
+from fencepost.worker.decide import Decisions, Report
+from fencepost.worker.handover import Handover
+from fencepost.worker.intake import Intake
+from fencepost.worker.orders import RunOrder, RunOutput
 from fencepost.worker.partition import Partition
-from fencepost.worker.restore import FENCE_KEY, Restored, fence_nonce
+from fencepost.worker.restore import FENCE_KEY, fence_nonce
 from fencepost.worker.roster import Load
+from fencepost.worker.takeover import Takeover
 
 if TYPE_CHECKING:
     from fencepost.kafka.reader import Message
 
-_new_ended = builder(Ended)
 _new_order = builder(RunOrder)
 
 IDLE_WAIT_S = 0.02
 BUSY_WAIT_S = 0.001
-TIDY_AFTER_S = 0.5
-QUEUE_STEP = 500
-CLOGGED_AFTER_S = 0.5
 INBOX_LIMIT = 20_000
-RELEASE_LIMIT_S = 3.0
 READ_ON_S = 3.0
-WRITE_LIMIT_S = 10.0
 RING_LIMIT_S = 10.0
 
 
@@ -85,17 +78,14 @@ class Lane:
         encoder = Encoder(context.topics, context.lane, f"/fencepost/{settings.namespace}")
         self._committer = Committer(context, self._ring, self._reader, self._bounds, self._member, encoder, self._route)
         self._acquisitions = Acquisitions(
-            context, self._ring, self._reader, self._bounds, self._member, self._held, self._let_go
+            context, self._ring, self._reader, self._bounds, self._member, Takeover(context).take_over, self._let_go
         )
-        self._intake = Intake(context, self._reader, self._bounds)
+        intake = Intake(context, self._reader, self._bounds)
+        self._decisions = Decisions(context, intake, self._acquisitions.waits_over)
+        self._handover = Handover(context, self._acquisitions)
         self._pending: Batch | None = None
-        self._reports: list[RunEnded | RunCheckpoint | Refused] = []
-        self._reported_s = 0.0
-        self._tidy_at_s: float | None = None
+        self._reports: list[Report] = []
         self._gauges_at_s = 0.0
-        self._limit_s = context.handover_limit_s
-        self._stop_cause = Cause.HANDOVER
-        self._backlog_ends: dict[int, int] = {}
         self.stopping = False
         self.ready = False  # a member, and every partition it has is served
         self.load = Load()
@@ -127,8 +117,8 @@ class Lane:
 
     def close(self, limit_s: float) -> None:
         """Give everything back and leave the group; runs in flight have `limit_s` to end."""
-        self._limit_s = limit_s
-        self._stop_cause = Cause.STOPPED
+        self._handover.limit_s = limit_s
+        self._handover.cause = Cause.STOPPED
         self._member.close()
         self._ring.throw_away()
         self._reader.close()
@@ -158,10 +148,11 @@ class Lane:
         self._route(self._reader.take(self._wait_s()))
         self._take_reports()
         if self._pending is None:
-            self._pending = self._build()
+            reports, self._reports = self._reports, []
+            self._pending = self._decisions.next_batch(reports, may_start=not self.stopping)
         if self._pending is not None:
             self._offer(self._pending)
-        self._watch_draining()
+        self._handover.watch(self._pending)
         self._gauges()
 
     def _wait_s(self) -> float:
@@ -298,180 +289,12 @@ class Lane:
             elif waiting < INBOX_LIMIT // 4:
                 self._reader.resume([(triggers, number)])
 
-    # -- deciding -----------------------------------------------------------------------------------------------
-
     def _take_reports(self) -> None:
         for report in self._context.runners.take():
             if isinstance(report, RunOutput):
                 self._on_output(report)
             else:
                 self._reports.append(report)
-
-    def _build(self) -> Batch | None:
-        """The next batch: ends first (they free runners), then what waits, then starts."""
-        context = self._context
-        now_ms = context.clock.now_ms()
-        batch = Batch(now_ms)
-        self._apply_reports(batch, now_ms)
-        for partition in list(context.partitions.values()):
-            if not partition.served:
-                continue
-            part = batch.part(partition.number, partition.nonce)
-            self._apply_restored(partition, part, now_ms)
-            self._end_waits(partition, part, now_ms)
-            self._intake.definitions(partition, part, now_ms)
-            self._intake.control(partition, part, now_ms)
-        if not self.stopping:
-            self._start(batch, now_ms)
-        self._tidy(batch)
-        return batch if batch.parts or self._renewal_due() else None
-
-    def _renewal_due(self) -> bool:
-        return self._context.lease.due(self._context.live(), self._context.clock.boot_s())
-
-    def _tidy(self, batch: Batch) -> None:
-        """Leave out what has nothing to say.
-
-        Once all is quiet, the offsets that trailed what was read back are committed, so that no lag stays to be seen.
-        """
-        quiet = self._tidy_at_s is not None and time.monotonic() >= self._tidy_at_s
-        if quiet:
-            self._tidy_at_s = None
-        for number, part in list(batch.parts.items()):
-            if part.empty and not (quiet and self._context.partitions[number].offsets_trail):
-                del batch.parts[number]
-
-    def _apply_reports(self, batch: Batch, now_ms: int) -> None:
-        reports, self._reports = self._reports, []
-        if not reports:
-            return
-        for report in reports:
-            partition = self._partition_of(report.task)
-            if isinstance(report, RunCheckpoint):
-                if partition is not None and partition.served:
-                    part = batch.part(partition.number, partition.nonce)
-                    self._intake.apply(partition, part, report.task, Checkpointed(report.epoch, report.data), now_ms)
-                continue
-            ended = _as_ended(report)
-            if partition is None:
-                continue  # lost: whoever has it now records the end
-            if partition.live.get(report.task) == report.epoch:
-                del partition.live[report.task]
-            if not partition.served:
-                partition.found[report.task, report.epoch] = ended
-                continue
-            self._apply_end(partition, batch.part(partition.number, partition.nonce), ended, now_ms)
-        self._reported_s = time.monotonic()
-
-    def _apply_end(self, partition: Partition, part: Part, ended: RunEnded, now_ms: int) -> None:
-        event: Interrupted | Ended
-        if ended.outcome is Outcome.SUCCEEDED:
-            event = _new_ended(ended.epoch, ended.outcome, ended.result)
-        elif ended.outcome is Outcome.INTERRUPTED:
-            event = Interrupted(ended.epoch, ended.cause or Cause.STOPPED, random.uniform(-1.0, 1.0))
-        else:
-            event = Ended(ended.epoch, ended.outcome, ended.result, ended.error, random.uniform(-1.0, 1.0))
-        if self._intake.apply(partition, part, ended.task, event, now_ms):
-            part.reports.append(ended)
-            cause = ended.cause.value if ended.cause is not None else None
-            self._context.meters.run_ended(ended.task, ended.outcome.value, cause)
-
-    def _partition_of(self, task_id: str) -> Partition | None:
-        return self._context.partitions.get(partition_of(task_id.encode(), self._context.partition_count))
-
-    def _apply_restored(self, partition: Partition, part: Part, now_ms: int) -> None:
-        """Definitions that changed while nobody looked, and reports that came while the partition was not held."""
-        for task_id, definition in partition.undefined:
-            self._intake.define(partition, part, task_id, definition, now_ms, restored=True)
-        partition.undefined = []
-        for task_id, epoch in partition.adopted:
-            self._intake.apply(partition, part, task_id, Adopted(epoch, partition.nonce), now_ms)
-        partition.adopted = []
-        for key, report in list(partition.found.items()):
-            del partition.found[key]
-            self._apply_end(partition, part, report, now_ms)
-
-    def _end_waits(self, partition: Partition, part: Part, now_ms: int) -> None:
-        """Runs of earlier holders whose lease is over for certain."""
-        if not partition.waits:
-            if not partition.holding.waited and partition.holding.phase in (Phase.HELD, Phase.DRAINING):
-                self._acquisitions.waits_over(partition.number)
-            return
-        boot_s = self._context.clock.boot_s()
-        for task_id, until_s in list(partition.waits.items()):
-            if boot_s < until_s:
-                continue
-            del partition.waits[task_id]
-            run = partition.task(task_id).state.run
-            if run is not None:
-                event = Interrupted(run.epoch, Cause.LOST, random.uniform(-1.0, 1.0))
-                self._intake.apply(partition, part, task_id, event, now_ms)
-                self._context.meters.run_ended(task_id, Outcome.INTERRUPTED.value, Cause.LOST.value)
-
-    def _start(self, batch: Batch, now_ms: int) -> None:
-        """Give out the free room, partition by partition: what is ready, what is due, what was triggered."""
-        context = self._context
-        room = context.runners.room()
-        starting = [item for item in context.partitions.values() if item.starts]
-        random.shuffle(starting)  # so that no partition is always first
-        for partition in starting:
-            part = batch.part(partition.number, partition.nonce)
-            room -= self._start_ready(partition, part, room, now_ms)
-        share = max(1, room // max(1, len(starting)))
-        for partition in starting:
-            part = batch.part(partition.number, partition.nonce)
-            for task_id in list(partition.due(now_ms, min(room, share * 2) if room > 0 else 0)):
-                self._intake.apply(partition, part, task_id, Woken(), now_ms)
-            room -= self._start_ready(partition, part, room, now_ms)
-        waiting = [item for item in starting if item.triggers]
-        for left, partition in enumerate(waiting):
-            part = batch.part(partition.number, partition.nonce)
-            room -= self._take_triggers(partition, part, room, max(1, room // (len(waiting) - left)), now_ms)
-
-    def _start_ready(self, partition: Partition, part: Part, room: int, now_ms: int) -> int:
-        started = 0
-        while started < room:
-            task_id = partition.next_ready(now_ms)
-            if task_id is None:
-                break
-            started += self._start_one(partition, part, task_id, now_ms)
-        return started
-
-    def _start_one(self, partition: Partition, part: Part, task_id: str, now_ms: int) -> bool:
-        task = partition.tasks[task_id]
-        if not self._intake.can_run(partition, task_id, task):
-            return False
-        assert task.definition is not None
-        start = self._started(partition, task.definition.lease_ttl_s)
-        return self._intake.apply(partition, part, task_id, start, now_ms)
-
-    def _started(self, partition: Partition, lease_ttl_s: float | None = None) -> Started:
-        ttl_s = max(lease_ttl_s or 0.0, self._context.settings.lease_ttl_s)
-        return Started(self._context.lane, partition.nonce, ttl_s)
-
-    def _take_triggers(self, partition: Partition, part: Part, room: int, share: int, now_ms: int) -> int:
-        """Take triggers while they can start; and when runs are long, a few more into the queue, up to its limit."""
-        started = queued = 0
-        start = self._started(partition)
-        while partition.triggers and started < share:
-            if room <= 0:
-                full = queued >= QUEUE_STEP or partition.ready >= self._context.settings.queue_limit
-                if full or not self._clogged():
-                    break
-                queued += 1
-            at_once = started < room and not partition.ready
-            taken = self._intake.trigger(partition, part, start if at_once else None, now_ms)
-            if taken is Taken.NOT_YET:
-                break
-            if taken is Taken.STARTED:
-                started += 1
-            elif started < room and partition.ready:
-                started += self._start_ready(partition, part, 1, now_ms)
-        return started
-
-    def _clogged(self) -> bool:
-        """Whether no run has ended for a while: what cannot start then goes into the state and frees its place."""
-        return time.monotonic() - self._reported_s > CLOGGED_AFTER_S
 
     # -- acting -------------------------------------------------------------------------------------------------
 
@@ -485,10 +308,10 @@ class Lane:
                 continue
             if part.triggers_next >= 0:
                 partition.triggers_offset = part.triggers_next
-                self._tidy_at_s = time.monotonic() + TIDY_AFTER_S
+                self._decisions.tidy_soon()
             if part.control_next >= 0:
                 partition.control_offset = part.control_next
-                self._tidy_at_s = time.monotonic() + TIDY_AFTER_S
+                self._decisions.tidy_soon()
             for task_id, launch in part.launches:
                 orders.append(self._order(partition, task_id, part.after[task_id], launch))
                 partition.live[task_id] = launch.run.epoch
@@ -542,7 +365,7 @@ class Lane:
         self._finish_reading(numbers)
         self._acquisitions.revoked(numbers)
         for number in numbers:
-            self._stop_those_that_must(number)
+            self._handover.begin(number)
         while any(number in context.partitions for number in numbers):
             context.runners.beat()
             self._guarded_round()
@@ -559,86 +382,6 @@ class Lane:
         ):
             self._context.runners.beat()
             self._guarded_round()
-
-    def _stop_those_that_must(self, number: int) -> None:
-        partition = self._context.partitions.get(number)
-        if partition is None:
-            return
-        for task_id, epoch in partition.live.items():
-            definition = partition.task(task_id).definition
-            if definition is not None and definition.on_handover is OnHandover.STOP:
-                self._context.runners.stop(task_id, epoch, "interrupted", self._stop_cause, definition.grace_s)
-
-    def _watch_draining(self) -> None:
-        """Draining partitions: end what outlives the limit, then say that they are drained, then release them."""
-        context = self._context
-        boot_s = context.clock.boot_s()
-        releasing: list[int] = []
-        for number, partition in list(context.partitions.items()):
-            phase = partition.holding.phase
-            if phase is Phase.DRAINING:
-                if not partition.live and (self._pending is None or number not in self._pending.parts):
-                    self._acquisitions.drained(number)
-                elif boot_s - partition.draining_since_s > self._limit_s and not partition.stopped_for_handover:
-                    partition.stopped_for_handover = True
-                    for task_id, epoch in partition.live.items():
-                        context.runners.stop(task_id, epoch, "interrupted", self._stop_cause, 0.0)
-                elif boot_s - partition.draining_since_s > self._limit_s + WRITE_LIMIT_S:
-                    self._acquisitions.lost([number])  # Kafka takes nothing: the next owner waits
-                    continue
-                phase = partition.holding.phase
-            if phase is Phase.RELEASING and partition.release_sent_s is None:
-                partition.release_sent_s = boot_s
-                releasing.append(number)
-            elif phase is Phase.RELEASING and boot_s - (partition.release_sent_s or boot_s) > RELEASE_LIMIT_S:
-                self._acquisitions.release_failed(number)
-        if releasing:
-            self._acquisitions.release(releasing)
-
-    def _held(self, partition: Partition, restored: Restored) -> None:
-        """Step 4: everything but what was found RUNNING may start; that is adopted, ended or waited out."""
-        context = self._context
-        now_ms = context.clock.now_ms()
-        partition.definitions = restored.definitions
-        partition.unreadable = set(restored.unreadable)
-        for name, why in (*restored.unreadable.items(), *restored.bad_definitions.items()):
-            context.log.error("a record this worker cannot read is left alone", task=name, why=why)
-        for task_id, task in restored.tasks.items():
-            partition.put(task_id, task, now_ms)
-        self._find_changed_definitions(partition)
-        counted_from_s = context.watch.waits_from(partition.holding.stamp, partition.holding.answered_boot_s)
-        for task in list(partition.running()):
-            self._found_running(partition, task, counted_from_s)
-        if not partition.waits:
-            self._acquisitions.waits_over(partition.number)
-
-    def _found_running(self, partition: Partition, task: Task, counted_from_s: float) -> None:
-        context, run, task_id = self._context, task.state.run, task.state.task
-        assert run is not None
-        if (task_id, run.epoch) in partition.found:
-            return  # its report waits to be applied
-        if run.lane != context.lane:
-            partition.waits[task_id] = counted_from_s + wait_s(run.lease_ttl_s, context.settings.rate_error)
-        elif context.runners.holds(task_id, run.epoch):
-            context.runners.rebind(partition.number, run.nonce, partition.nonce)
-            partition.live[task_id] = run.epoch
-            partition.adopted.append((task_id, run.epoch))
-        else:
-            # This very process recorded it, and its guard says that nothing of it lives.
-            partition.found[task_id, run.epoch] = RunEnded(task_id, run.epoch, Outcome.INTERRUPTED, Cause.FENCED)
-
-    def _find_changed_definitions(self, partition: Partition) -> None:
-        context = self._context
-        definitions: dict[str, Definition] = dict(partition.definitions)
-        for task_id, declared in context.declared.exact.items():
-            if partition_of(task_id.encode(), context.partition_count) == partition.number:
-                definitions.setdefault(task_id, declared)
-        for task_id, definition in definitions.items():
-            if task_id in partition.tasks or definition.schedule is not None:
-                partition.undefined.append((task_id, definition))
-        for task_id in partition.tasks:
-            if task_id not in definitions:
-                partition.undefined.append((task_id, context.declared.find(task_id)))
 
     def _let_go(self, partition: Partition) -> None:
         if self._pending is not None:
@@ -678,10 +421,3 @@ class Lane:
             rebalances=self._member.rebalances,
             clock_difference_s=context.clock.difference_ms / 1000,
         )
-
-
-def _as_ended(report: RunEnded | Refused) -> RunEnded:
-    """A refused order ran nothing: to the task it was interrupted, and uses up no attempt."""
-    if isinstance(report, RunEnded):
-        return report
-    return RunEnded(report.task, report.epoch, Outcome.INTERRUPTED, Cause.FENCED)

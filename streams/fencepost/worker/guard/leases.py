@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fencepost.worker.guard import control
+from fencepost.worker.guard import control, linux
 from fencepost.worker.guard.control import ToGuard
 from fencepost.worker.guard.page import TABLE_SLOTS, LeaseTable
+
+FORGET_AFTER_S = 3600.0  # without renewals and without runs; each acquisition of a partition makes a new nonce
 
 
 @dataclass(slots=True, eq=False)
@@ -69,7 +71,7 @@ class Leases:
     def _forget_unused(self, partition: int) -> None:
         kept = []
         for lease in self._of_partition.get(partition, ()):
-            if lease.users:
+            if lease.users or lease.began > linux.boot_s() - FORGET_AFTER_S:
                 kept.append(lease)
                 continue
             del self._named[partition, lease.nonce]

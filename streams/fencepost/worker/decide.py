@@ -1,0 +1,212 @@
+"""What a lane decides in one round: reports, waits, definitions, control, slots and triggers become the next batch."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+from fencepost.core.events import Adopted, Checkpointed, Ended, Interrupted, Started, Woken
+from fencepost.core.evolve import builder
+from fencepost.core.ids import partition_of
+from fencepost.core.ownership import Phase
+from fencepost.core.task import Cause, Outcome
+from fencepost.worker.batch import Batch, Part
+from fencepost.worker.context import LaneContext
+from fencepost.worker.intake import Intake, Taken
+from fencepost.worker.orders import Refused, RunCheckpoint, RunEnded
+from fencepost.worker.partition import Partition
+
+_new_ended = builder(Ended)
+
+TIDY_AFTER_S = 0.5
+QUEUE_STEP = 500
+CLOGGED_AFTER_S = 0.5
+
+Report = RunEnded | RunCheckpoint | Refused
+
+
+class Decisions:
+    """Applies what happened to the tasks, and gives out the free room. `waits_over` is told when step 4 is done."""
+
+    def __init__(self, context: LaneContext, intake: Intake, waits_over: Callable[[int], None]) -> None:
+        self._context = context
+        self._intake = intake
+        self._waits_over = waits_over
+        self._reported_s = 0.0
+        self._tidy_at_s: float | None = None
+
+    def tidy_soon(self) -> None:
+        """Something was taken from a topic: its offset is committed once all is quiet."""
+        self._tidy_at_s = time.monotonic() + TIDY_AFTER_S
+
+    def next_batch(self, reports: list[Report], *, may_start: bool) -> Batch | None:
+        """Ends first (they free runners), then what waits, then starts. None: there is nothing to write."""
+        context = self._context
+        now_ms = context.clock.now_ms()
+        batch = Batch(now_ms)
+        self._apply_reports(reports, batch, now_ms)
+        for partition in list(context.partitions.values()):
+            if not partition.served:
+                continue
+            part = batch.part(partition.number, partition.nonce)
+            self._apply_restored(partition, part, now_ms)
+            self._end_waits(partition, part, now_ms)
+            self._intake.definitions(partition, part, now_ms)
+            self._intake.control(partition, part, now_ms)
+        if may_start:
+            self._start(batch, now_ms)
+        self._tidy(batch)
+        return batch if batch.parts or self._renewal_due() else None
+
+    def _renewal_due(self) -> bool:
+        return self._context.lease.due(self._context.live(), self._context.clock.boot_s())
+
+    def _tidy(self, batch: Batch) -> None:
+        """Leave out what has nothing to say.
+
+        Once all is quiet, the offsets that trailed what was read back are committed, so that no lag stays to be seen.
+        """
+        quiet = self._tidy_at_s is not None and time.monotonic() >= self._tidy_at_s
+        if quiet:
+            self._tidy_at_s = None
+        for number, part in list(batch.parts.items()):
+            if part.empty and not (quiet and self._context.partitions[number].offsets_trail):
+                del batch.parts[number]
+
+    def _apply_reports(self, reports: list[Report], batch: Batch, now_ms: int) -> None:
+        for report in reports:
+            partition = self._partition_of(report.task)
+            if isinstance(report, RunCheckpoint):
+                if partition is not None and partition.served:
+                    part = batch.part(partition.number, partition.nonce)
+                    self._intake.apply(partition, part, report.task, Checkpointed(report.epoch, report.data), now_ms)
+                continue
+            ended = _as_ended(report)
+            if partition is None:
+                continue  # lost: whoever has it now records the end
+            if partition.live.get(report.task) == report.epoch:
+                del partition.live[report.task]
+            if not partition.served:
+                partition.found[report.task, report.epoch] = ended
+                continue
+            self._apply_end(partition, batch.part(partition.number, partition.nonce), ended, now_ms)
+        if reports:
+            self._reported_s = time.monotonic()
+
+    def _apply_end(self, partition: Partition, part: Part, ended: RunEnded, now_ms: int) -> None:
+        event: Interrupted | Ended
+        if ended.outcome is Outcome.SUCCEEDED:
+            event = _new_ended(ended.epoch, ended.outcome, ended.result)
+        elif ended.outcome is Outcome.INTERRUPTED:
+            event = Interrupted(ended.epoch, ended.cause or Cause.STOPPED, random.uniform(-1.0, 1.0))
+        else:
+            event = Ended(ended.epoch, ended.outcome, ended.result, ended.error, random.uniform(-1.0, 1.0))
+        if self._intake.apply(partition, part, ended.task, event, now_ms):
+            part.reports.append(ended)
+            cause = ended.cause.value if ended.cause is not None else None
+            self._context.meters.run_ended(ended.task, ended.outcome.value, cause)
+
+    def _partition_of(self, task_id: str) -> Partition | None:
+        return self._context.partitions.get(partition_of(task_id.encode(), self._context.partition_count))
+
+    def _apply_restored(self, partition: Partition, part: Part, now_ms: int) -> None:
+        """Definitions that changed while nobody looked, and reports that came while the partition was not held."""
+        for task_id, definition in partition.undefined:
+            self._intake.define(partition, part, task_id, definition, now_ms, restored=True)
+        partition.undefined = []
+        for task_id, epoch in partition.adopted:
+            self._intake.apply(partition, part, task_id, Adopted(epoch, partition.nonce), now_ms)
+        partition.adopted = []
+        for key, report in list(partition.found.items()):
+            del partition.found[key]
+            self._apply_end(partition, part, report, now_ms)
+
+    def _end_waits(self, partition: Partition, part: Part, now_ms: int) -> None:
+        """Runs of earlier holders whose lease is over for certain."""
+        if not partition.waits:
+            if not partition.holding.waited and partition.holding.phase in (Phase.HELD, Phase.DRAINING):
+                self._waits_over(partition.number)
+            return
+        boot_s = self._context.clock.boot_s()
+        for task_id, until_s in list(partition.waits.items()):
+            if boot_s < until_s:
+                continue
+            del partition.waits[task_id]
+            run = partition.task(task_id).state.run
+            if run is not None:
+                event = Interrupted(run.epoch, Cause.LOST, random.uniform(-1.0, 1.0))
+                self._intake.apply(partition, part, task_id, event, now_ms)
+                self._context.meters.run_ended(task_id, Outcome.INTERRUPTED.value, Cause.LOST.value)
+
+    def _start(self, batch: Batch, now_ms: int) -> None:
+        """Give out the free room, partition by partition: what is ready, what is due, what was triggered."""
+        context = self._context
+        room = context.runners.room()
+        starting = [item for item in context.partitions.values() if item.starts]
+        random.shuffle(starting)  # so that no partition is always first
+        for partition in starting:
+            part = batch.part(partition.number, partition.nonce)
+            room -= self._start_ready(partition, part, room, now_ms)
+        share = max(1, room // max(1, len(starting)))
+        for partition in starting:
+            part = batch.part(partition.number, partition.nonce)
+            for task_id in list(partition.due(now_ms, max(0, min(room, share)))):
+                self._intake.apply(partition, part, task_id, Woken(), now_ms)
+            room -= self._start_ready(partition, part, room, now_ms)
+        waiting = [item for item in starting if item.triggers]
+        for left, partition in enumerate(waiting):
+            part = batch.part(partition.number, partition.nonce)
+            room -= self._take_triggers(partition, part, room, max(1, room // (len(waiting) - left)), now_ms)
+
+    def _start_ready(self, partition: Partition, part: Part, room: int, now_ms: int) -> int:
+        started = 0
+        while started < room:
+            task_id = partition.next_ready(now_ms)
+            if task_id is None:
+                break
+            started += self._start_one(partition, part, task_id, now_ms)
+        return started
+
+    def _start_one(self, partition: Partition, part: Part, task_id: str, now_ms: int) -> bool:
+        task = partition.tasks[task_id]
+        if not self._intake.can_run(partition, task_id, task):
+            return False
+        assert task.definition is not None
+        start = self._started(partition, task.definition.lease_ttl_s)
+        return self._intake.apply(partition, part, task_id, start, now_ms)
+
+    def _started(self, partition: Partition, lease_ttl_s: float | None = None) -> Started:
+        ttl_s = max(lease_ttl_s or 0.0, self._context.settings.lease_ttl_s)
+        return Started(self._context.lane, partition.nonce, ttl_s)
+
+    def _take_triggers(self, partition: Partition, part: Part, room: int, share: int, now_ms: int) -> int:
+        """Take triggers while they can start; and when runs are long, a few more into the queue, up to its limit."""
+        started = queued = 0
+        start = self._started(partition)
+        while partition.triggers and started < share:
+            if room <= 0:
+                full = queued >= QUEUE_STEP or partition.ready >= self._context.settings.queue_limit
+                if full or not self._clogged():
+                    break
+                queued += 1
+            at_once = started < room and not partition.ready
+            taken = self._intake.trigger(partition, part, start if at_once else None, now_ms)
+            if taken is Taken.NOT_YET:
+                break
+            if taken is Taken.STARTED:
+                started += 1
+            elif started < room and partition.ready:
+                started += self._start_ready(partition, part, 1, now_ms)
+        return started
+
+    def _clogged(self) -> bool:
+        """Whether no run has ended for a while: what cannot start then goes into the state and frees its place."""
+        return time.monotonic() - self._reported_s > CLOGGED_AFTER_S
+
+
+def _as_ended(report: RunEnded | Refused) -> RunEnded:
+    """A refused order ran nothing: to the task it was interrupted, and uses up no attempt."""
+    if isinstance(report, RunEnded):
+        return report
+    return RunEnded(report.task, report.epoch, Outcome.INTERRUPTED, Cause.FENCED)

@@ -1,0 +1,61 @@
+"""Step 4 of an acquisition: what to do with everything that was restored."""
+
+from __future__ import annotations
+
+from fencepost.core.ids import partition_of
+from fencepost.core.lease import wait_s
+from fencepost.core.task import Cause, Definition, Outcome, Task
+from fencepost.worker.context import LaneContext
+from fencepost.worker.orders import RunEnded
+from fencepost.worker.partition import Partition
+from fencepost.worker.restore import Restored
+
+
+class Takeover:
+    """Puts restored tasks into a partition that is held now."""
+
+    def __init__(self, context: LaneContext) -> None:
+        self._context = context
+
+    def take_over(self, partition: Partition, restored: Restored) -> None:
+        """Step 4: everything but what was found RUNNING may start; that is adopted, ended or waited out."""
+        context = self._context
+        now_ms = context.clock.now_ms()
+        partition.definitions = restored.definitions
+        partition.unreadable = set(restored.unreadable)
+        for name, why in (*restored.unreadable.items(), *restored.bad_definitions.items()):
+            context.log.error("a record this worker cannot read is left alone", task=name, why=why)
+        for task_id, task in restored.tasks.items():
+            partition.put(task_id, task, now_ms)
+        self._find_changed_definitions(partition)
+        counted_from_s = context.watch.waits_from(partition.holding.stamp, partition.holding.answered_boot_s)
+        for task in list(partition.running()):
+            self._found_running(partition, task, counted_from_s)
+
+    def _found_running(self, partition: Partition, task: Task, counted_from_s: float) -> None:
+        context, run, task_id = self._context, task.state.run, task.state.task
+        assert run is not None
+        if (task_id, run.epoch) in partition.found:
+            return  # its report waits to be applied
+        if run.lane != context.lane:
+            partition.waits[task_id] = counted_from_s + wait_s(run.lease_ttl_s, context.settings.rate_error)
+        elif context.runners.holds(task_id, run.epoch):
+            context.runners.rebind(partition.number, run.nonce, partition.nonce)
+            partition.live[task_id] = run.epoch
+            partition.adopted.append((task_id, run.epoch))
+        else:
+            # This very process recorded it, and its guard says that nothing of it lives.
+            partition.found[task_id, run.epoch] = RunEnded(task_id, run.epoch, Outcome.INTERRUPTED, Cause.FENCED)
+
+    def _find_changed_definitions(self, partition: Partition) -> None:
+        context = self._context
+        definitions: dict[str, Definition] = dict(partition.definitions)
+        for task_id, declared in context.declared.exact.items():
+            if partition_of(task_id.encode(), context.partition_count) == partition.number:
+                definitions.setdefault(task_id, declared)
+        for task_id, definition in definitions.items():
+            if task_id in partition.tasks or definition.schedule is not None:
+                partition.undefined.append((task_id, definition))
+        for task_id in partition.tasks:
+            if task_id not in definitions:
+                partition.undefined.append((task_id, context.declared.find(task_id)))
