@@ -86,6 +86,7 @@ class Lane:
         self._pending: Batch | None = None
         self._reports: list[Report] = []
         self._gauges_at_s = 0.0
+        self._active_s = 0.0
         self.stopping = False
         self.ready = False  # a member, and every partition it has is served
         self.load = Load()
@@ -171,7 +172,9 @@ class Lane:
             if next_ms is not None and (due_ms is None or next_ms < due_ms):
                 due_ms = next_ms
         if context.runners.in_flight():
-            return BUSY_WAIT_S
+            # Runs that have gone on for long are looked at less often; a record wakes the reader in any case.
+            quiet_s = time.monotonic() - self._active_s
+            return min(IDLE_WAIT_S / 2, max(BUSY_WAIT_S, quiet_s / 8))
         if due_ms is None:
             return IDLE_WAIT_S
         return min(IDLE_WAIT_S, max(0.0, (due_ms - context.clock.now_ms()) / 1000))
@@ -295,6 +298,8 @@ class Lane:
                 self._on_output(report)
             else:
                 self._reports.append(report)
+        if self._reports:
+            self._active_s = time.monotonic()
 
     # -- acting -------------------------------------------------------------------------------------------------
 
@@ -319,6 +324,7 @@ class Lane:
                 context.runners.stop(task_id, stop.epoch, stop.reason, None, stop.grace_s)
         if orders:
             context.runners.launch(orders)
+            self._active_s = time.monotonic()
 
     def _order(self, partition: Partition, task_id: str, task: Task, launch: Launch) -> RunOrder:
         work, run, definition = launch.work, launch.run, task.definition
