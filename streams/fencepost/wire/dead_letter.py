@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from fencepost.codec import BadRecord, dumps, loads_own
 from fencepost.core.task import Work
+from fencepost.core.times import format_ms
 from fencepost.wire.schema import check
-from fencepost.wire.times import read_time, write_time
+from fencepost.wire.times import read_time
 from fencepost.wire.trigger import Headers, encode_again
 
 VERSION: Final = 1
@@ -77,7 +78,7 @@ def encode_dead_letter(letter: DeadLetter, lane: str, nonce: str) -> bytes:
         "v": VERSION,
         "lane": lane,
         "nonce": nonce,
-        "at": write_time(letter.at_ms),
+        "at": format_ms(letter.at_ms),
         "reason": letter.reason[:_REASON_CHARS],
         "topic": letter.topic,
         "partition": letter.partition,

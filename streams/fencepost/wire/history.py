@@ -7,9 +7,10 @@ from typing import Any, Final
 
 from fencepost.codec import BadRecord, NotEncodable, dumps, dumps_given, loads
 from fencepost.core.commands import History
+from fencepost.core.times import format_ms
 from fencepost.wire.edge import RESULT_BYTES
 from fencepost.wire.schema import check
-from fencepost.wire.times import read_time, write_time
+from fencepost.wire.times import read_time
 
 VERSION: Final = 1
 _FRAME: Final = frozenset(("v", "task", "lane", "nonce", "kind", "epoch", "at"))
@@ -34,7 +35,7 @@ def encode_history(task: str, history: History, lane: str, nonce: str) -> bytes:
     A result that is too large, or that JSON has no form for, is left out and the record says so: the end of a run is
     recorded whatever it returned.
     """
-    body: dict[str, Any] = {"v": VERSION, "task": task, "kind": history.kind, "at": write_time(history.at_ms)}
+    body: dict[str, Any] = {"v": VERSION, "task": task, "kind": history.kind, "at": format_ms(history.at_ms)}
     if history.epoch is not None:
         body["epoch"] = history.epoch
     body.update(history.fields)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fencepost.codec import BadRecord, dumps, loads
+from fencepost.core.times import format_ms
 from fencepost.wire.schema import check
-from fencepost.wire.times import read_time, write_time
+from fencepost.wire.times import read_time
 
 VERSION: Final = 1
 
@@ -34,7 +35,7 @@ def encode_log(part: LogPart) -> bytes:
         "epoch": part.epoch,
         "worker": part.worker,
         "part": part.part,
-        "at": write_time(part.at_ms),
+        "at": format_ms(part.at_ms),
         "lines": _clean(part.lines),
     }
     if part.cut:

@@ -8,8 +8,9 @@ from fencepost.codec import BadRecord, dumps, loads_own
 from fencepost.core.evolve import builder
 from fencepost.core.recent import Recent
 from fencepost.core.task import Cause, LastRun, Outcome, Run, Status, TaskState, Work
+from fencepost.core.times import format_ms
 from fencepost.wire.schema import check
-from fencepost.wire.times import read_time, write_time
+from fencepost.wire.times import read_time
 from fencepost.wire.work import read_work, work_fields
 
 VERSION: Final = 1
@@ -43,23 +44,17 @@ def encode_state(state: TaskState, lane: str, nonce: str) -> bytes:
         body["work"] = _work_in_state(state.work)
     last = state.last
     if last is not None:
-        body["last"] = fields = {
-            "epoch": last.epoch,
-            "outcome": last.outcome._value_,
-            "ended": write_time(last.ended_ms),
-        }
-        if last.cause is not None:
-            fields["cause"] = last.cause._value_
+        body["last"] = _last_fields(last)
     if state.next_slot_ms is not None:
-        body["next_slot"] = write_time(state.next_slot_ms)
+        body["next_slot"] = format_ms(state.next_slot_ms)
     if state.schedule_fingerprint is not None:
         body["schedule"] = state.schedule_fingerprint
     if state.last_slot_ms >= 0:
-        body["last_slot"] = write_time(state.last_slot_ms)
+        body["last_slot"] = format_ms(state.last_slot_ms)
     if state.retry_at_ms is not None:
-        body["retry_at"] = write_time(state.retry_at_ms)
+        body["retry_at"] = format_ms(state.retry_at_ms)
     if state.not_before_ms:
-        body["not_before"] = write_time(state.not_before_ms)
+        body["not_before"] = format_ms(state.not_before_ms)
     if state.control_offset >= 0:
         body["control_offset"] = state.control_offset
     if state.recent_ids:
@@ -121,7 +116,7 @@ def _run_fields(run: Run) -> dict[str, Any]:
         "lane": run.lane,
         "nonce": run.nonce,
         "lease_ttl_s": run.lease_ttl_s,
-        "started": write_time(run.started_ms),
+        "started": format_ms(run.started_ms),
     }
     if run.stopping is not None:
         fields["stopping"] = run.stopping
@@ -131,7 +126,7 @@ def _run_fields(run: Run) -> dict[str, Any]:
 
 
 def _last_fields(last: LastRun) -> dict[str, Any]:
-    ended = write_time(last.ended_ms)
+    ended = format_ms(last.ended_ms)
     fields: dict[str, Any] = {"epoch": last.epoch, "outcome": last.outcome._value_, "ended": ended}
     if last.cause is not None:
         fields["cause"] = last.cause._value_
@@ -163,7 +158,7 @@ def _recent_fields(recent: Recent) -> dict[str, str]:
     """All times are within a day, so minutes after the first keep a hundred of them below 2 KiB."""
     since_ms = min(at_ms for _, at_ms in recent)
     taken = " ".join([f"{hashed}+{(at_ms - since_ms) // 60_000}" for hashed, at_ms in recent])
-    return {"since": write_time(since_ms), "taken": taken}
+    return {"since": format_ms(since_ms), "taken": taken}
 
 
 def _read_recent(body: dict[str, str]) -> Recent:

@@ -1,14 +1,11 @@
-"""Times of our own records, read and written quickly."""
+"""Times of our own records, read quickly."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
 from fencepost.codec import BadRecord
-from fencepost.core.times import format_ms, parse_rfc3339
-
-# A batch of records shares few points in time.
-write_time = lru_cache(maxsize=16_384)(format_ms)
+from fencepost.core.times import parse_rfc3339
 
 
 def read_time(text: str, field: str) -> int:

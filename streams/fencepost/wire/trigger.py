@@ -19,7 +19,6 @@ ID_BYTES: Final = 255
 _EMPTY: Final = frozenset((b"", b"{}", b"null"))
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 _HEADER_BYTES: Final = 16 * 1024
-SHORT_BODY_BYTES: Final = 128  # far below the 700 from which the exact size matters
 _new_trigger = builder(Trigger)
 
 

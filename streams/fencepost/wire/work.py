@@ -7,9 +7,10 @@ from typing import Any, Final
 from fencepost.codec import BadRecord, NotEncodable, dumps, loads_own
 from fencepost.core.evolve import builder
 from fencepost.core.task import Work
+from fencepost.core.times import format_ms
 from fencepost.wire.edge import CHECKPOINT_BYTES, require_size
 from fencepost.wire.schema import check
-from fencepost.wire.times import read_time, write_time
+from fencepost.wire.times import read_time
 
 VERSION: Final = 1
 WORK: Final = "work"  # the kind in the record's key, see core.ids.side_key
@@ -57,11 +58,11 @@ def work_fields(work: Work) -> dict[str, Any]:
     if work.trigger_id is not None:
         fields["trigger"] = work.trigger_id
     if work.slot_ms is not None:
-        fields["slot"] = write_time(work.slot_ms)
+        fields["slot"] = format_ms(work.slot_ms)
     if work.due_ms:
-        fields["due"] = write_time(work.due_ms)
+        fields["due"] = format_ms(work.due_ms)
     if work.arrived_ms:
-        fields["arrived"] = write_time(work.arrived_ms)
+        fields["arrived"] = format_ms(work.arrived_ms)
     if work.payload is not None:
         fields["payload"] = work.payload
     if work.headers is not None:
