@@ -19,6 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +44,7 @@ RING_SIZE = 4
 SLOW_END_S = 1.0
 END_LIMIT_S = 5.0
 
-Header = tuple[str, bytes]
+Headers = list[tuple[str, str | bytes | None]]  # what the client library takes as it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class OutRecord:
     partition: int
     key: bytes | None
     value: bytes | None
-    headers: tuple[Header, ...] = ()
+    headers: Headers | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,12 @@ class _Place:
     def throw_away(self) -> None:
         self.producer = None
 
+    def look(self) -> None:
+        """Have the client say what it has noticed. A fatal error comes out of the next call that matters, not here."""
+        if self.producer is not None:
+            with suppress(KafkaException, SystemError):
+                self.producer.poll(0)
+
     def _on_error(self, error: KafkaError) -> None:
         if error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT):
             self.disconnected = True
@@ -189,7 +196,8 @@ class Ring:
         place = self._places[self._turn]
         self._turn = (self._turn + 1) % len(self._places)
         producer = place.ready(timeout_s)
-        place.disconnected = False
+        place.look()
+        place.disconnected = False  # what happened before does not concern this transaction
         accepted = False
         try:
             producer.begin_transaction()
@@ -220,6 +228,7 @@ class Ring:
         turn = self._places[self._turn]
         self._turn = (self._turn + 1) % len(self._places)
         producer = turn.ready(timeout_s)
+        turn.look()
         turn.disconnected = False
         group = metadata()
         if not group.joined:
@@ -251,9 +260,8 @@ class Ring:
         for record in records:
             while True:
                 try:
-                    if record.headers:
-                        headers: list[tuple[str, str | bytes | None]] = list(record.headers)
-                        produce(record.topic, record.value, record.key, record.partition, headers=headers)
+                    if record.headers is not None:
+                        produce(record.topic, record.value, record.key, record.partition, headers=record.headers)
                     else:
                         produce(record.topic, record.value, record.key, record.partition)
                     break
@@ -275,6 +283,7 @@ class Ring:
                 return self._abort(place, producer, describe(error), refused=False, accepted=True)
             place.throw_away()
             return Unclear(f"the end of the transaction: {describe(error)}", accepted=True)
+        place.look()
         if place.disconnected or time.monotonic() - began > SLOW_END_S:
             place.throw_away()  # a copy of its end may still be on its way
         self.commits += 1
@@ -290,6 +299,7 @@ class Ring:
             self._raise_if_fenced(place, exception)
             place.throw_away()
             return Unclear(f"{reason}; then the abort: {describe(error_of(exception))}", accepted)
+        place.look()
         if place.disconnected or time.monotonic() - began > SLOW_END_S:
             place.throw_away()
             return Unclear(f"{reason}; then a slow abort", accepted)

@@ -26,7 +26,7 @@ from fencepost.core.evolve import builder
 from fencepost.core.ids import side_key
 from fencepost.core.task import Task, TaskState, Work
 from fencepost.kafka.topics import Topics
-from fencepost.kafka.transaction import OutRecord
+from fencepost.kafka.transaction import Headers, OutRecord
 from fencepost.wire.dead_letter import encode_dead_letter, given_up
 from fencepost.wire.history import encode_history
 from fencepost.wire.state import encode_state
@@ -133,7 +133,7 @@ class Encoder:
         self._topics = topics
         self._lane = lane
         self._source = source
-        self._headers: dict[str, tuple[tuple[str, bytes], ...]] = {}
+        self._headers: dict[str, Headers] = {}
 
     def records(self, part: Part, expected: Expected) -> tuple[list[OutRecord], list[OutRecord]]:
         """(records of the state topic, the rest); fills in what must be read back."""
@@ -180,13 +180,13 @@ class Encoder:
             return encode_checkpoint(task_id, content.data, self._lane, nonce)
         return encode_work(task_id, content, self._lane, nonce)
 
-    def _ce(self, kind: str) -> tuple[tuple[str, bytes], ...]:
+    def _ce(self, kind: str) -> Headers:
         known = self._headers.get(kind)
         if known is None:
             # No ce_id of its own: key, epoch and kind name the event, and a header made for each record is not free.
-            known = self._headers[kind] = (
+            known = self._headers[kind] = [
                 ("content-type", b"application/json"),
                 ("ce_type", f"fencepost.{kind}".encode()),
                 ("ce_source", self._source.encode()),
-            )
+            ]
         return known

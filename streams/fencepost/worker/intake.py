@@ -14,7 +14,7 @@ from fencepost.core.task import Definition, Task
 from fencepost.kafka.bounds import Bounds
 from fencepost.kafka.errors import RetryLater
 from fencepost.kafka.reader import Reader
-from fencepost.kafka.transaction import OutRecord
+from fencepost.kafka.transaction import Headers, OutRecord
 from fencepost.wire.control import read_control
 from fencepost.wire.dead_letter import encode_dead_letter, refused
 from fencepost.wire.definition import read_definition
@@ -217,7 +217,7 @@ class Intake:
         right = partition_of(key, self._context.partition_count)
         if right == partition.number:
             return False
-        headers = [(name, value) for name, value in _headers(message) or () if value is not None]
+        headers: Headers = [(name, value) for name, value in _headers(message) or () if value is not None]
         names = {name for name, _value in headers}
         origin = f"{message.topic()}-{message.partition()}-{_offset(message)}"
         if FORWARDED in names:
@@ -225,7 +225,7 @@ class Intake:
         headers.append((FORWARDED, origin.encode()))
         if "ce_id" not in names and not _has_id(message):
             headers.append(("ce_id", origin.encode()))
-        part.extra.append(OutRecord(message.topic() or "", right, key, message.value(), tuple(headers)))
+        part.extra.append(OutRecord(message.topic() or "", right, key, message.value(), headers))
         return True
 
     def _unreadable(self, task_id: str) -> BadRecord:
