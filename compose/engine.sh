@@ -6,7 +6,7 @@ set -euo pipefail
 
 state=/run/fencepost-engine
 # Test addresses (RFC 2544), so that no network of the machine is shadowed.
-networks=(--bip 198.18.200.1/24 --default-address-pool base=198.18.128.0/18,size=24)
+networks=(--bip 198.18.200.1/24 --default-address-pool "base=198.18.128.0/18,size=24")
 
 fail() {
   echo "fencepost: $*" >&2
@@ -36,7 +36,7 @@ start() {
   fi
   [[ -z ${DOCKER_HOST:-} ]] || fail "DOCKER_HOST is $DOCKER_HOST, but no engine answers there: start it, or unset DOCKER_HOST"
   [[ $(id -u) == 0 ]] || fail "no container engine is running, and starting one takes root: start yours, or run this as root"
-  command -v dockerd >/dev/null && command -v docker >/dev/null || install_engine >&2
+  if ! { command -v dockerd && command -v docker; } >/dev/null; then install_engine >&2; fi
   mkdir -p "$state"
   exec 9>"$state/lock"
   flock 9
