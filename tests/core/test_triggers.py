@@ -132,6 +132,13 @@ def test_a_run_at_in_the_past_runs_at_once() -> None:
     assert play.startable
 
 
+def test_a_delay_counts_from_the_arrival_but_never_from_the_future() -> None:
+    play = Play(definition())
+    play.trigger("read late", delay_ms=10 * SECOND, arrived_ms=play.now_ms - 4 * SECOND)
+    play.trigger("odd stamp", delay_ms=10 * SECOND, arrived_ms=play.now_ms + HOUR)
+    assert [work.due_ms - play.now_ms for work in play.task.delayed] == [6 * SECOND, 10 * SECOND]
+
+
 def test_delayed_triggers_come_due_in_the_order_of_their_times() -> None:
     play = Play(definition())
     for id, minutes in [("c", 3), ("a", 1), ("b", 2)]:

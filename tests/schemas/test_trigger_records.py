@@ -11,10 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.codec import BadRecord, NotEncodable, dumps
-from fencepost.core.events import Trigger
+from fencepost.core.events import Defined, Started, Trigger, Triggered, Woken
+from fencepost.core.machine import new_task, startable, step
+from fencepost.core.task import Definition, PythonHandler
 from fencepost.core.times import parse_rfc3339
 from fencepost.wire.edge import PAYLOAD_BYTES
+from fencepost.wire.state import decode_state, encode_state
 from fencepost.wire.trigger import encode_trigger, read_trigger
+from fencepost.wire.work import decode_work, encode_work
 
 ARRIVED = 1_700_000_000_000
 KEY = b"report"
@@ -64,7 +68,8 @@ def test_an_empty_form_of_a_ui_is_a_trigger_without_payload(value: bytes) -> Non
 
 @pytest.mark.parametrize(("delay", "ms"), [("10s", 10_000), (10, 10_000), (0.5, 500), ("1h30m", 5_400_000), (0, 0)])
 def test_a_delay_counts_from_the_arrival(delay: object, ms: int) -> None:
-    assert read({"delay": delay}).run_at_ms == ARRIVED + ms
+    trigger = read({"delay": delay})
+    assert (trigger.run_at_ms, trigger.delay_ms, trigger.arrived_ms) == (None, ms, ARRIVED)
 
 
 def test_priority_may_be_written_as_a_float() -> None:
@@ -169,10 +174,19 @@ def test_i09_an_empty_key_is_refused_whatever_the_body_says() -> None:
 # -- I11: time stamps -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arrived_ms", [0, 1, ARRIVED * 1000, ARRIVED // 1000, -1, 253_402_300_799_999])
-def test_i11_no_record_time_stamp_is_too_odd(arrived_ms: int) -> None:
-    trigger = read_trigger(KEY, b"{}", None, 0, arrived_ms)
-    assert trigger.run_at_ms is None
+@pytest.mark.parametrize("stamp_ms", [0, 1, ARRIVED * 1000, ARRIVED // 1000, -1, 253_402_300_799_999])
+@pytest.mark.parametrize(("value", "delay_ms"), [(b"{}", 0), (b'{"delay": "1m"}', 60_000)])
+def test_i11_no_time_stamp_puts_a_run_off_or_spoils_a_record(stamp_ms: int, value: bytes, delay_ms: int) -> None:
+    task, _ = step(new_task("report"), Defined(Definition("report", PythonHandler("report"))), ARRIVED)
+    task, _ = step(task, Triggered(read_trigger(KEY, value, None, 0, stamp_ms)), ARRIVED)
+    for work in (*task.waiting, *task.delayed):
+        assert decode_work(encode_work("report", work, "lane", "nonce")) == work
+    task, _ = step(task, Woken(), ARRIVED + delay_ms)
+    assert startable(task, ARRIVED + delay_ms)
+    task, _ = step(task, Started("lane", "nonce", 15.0), ARRIVED + delay_ms)
+    assert decode_state(encode_state(task.state, "lane", "nonce")) == task.state
+    assert not task.waiting
+    assert not task.delayed
 
 
 # -- I13: versions --------------------------------------------------------------------------------------------------
@@ -274,7 +288,8 @@ def test_any_body_is_taken_whole_or_refused(body: dict[str, Any], key: bytes | N
     assert trigger.task in ("report", body.get("task"))
     assert trigger.payload == body.get("payload")
     assert trigger.id == body.get("id", trigger.id)
-    assert (trigger.run_at_ms is None) == ("run_at" not in body and "delay" not in body)
+    assert (trigger.run_at_ms is None) == ("run_at" not in body)
+    assert (trigger.delay_ms is None) == ("delay" not in body)
 
 
 @given(st.none() | st.binary(max_size=40), st.none() | st.binary(max_size=80))
@@ -291,7 +306,7 @@ def test_a_trigger_that_was_encoded_is_read_again() -> None:
     trigger = read(value)
     assert (trigger.id, trigger.payload, trigger.run_at_ms) == ("a", {"n": 1}, ARRIVED)
     assert (trigger.priority, trigger.headers) == (3, {"x": "y"})
-    assert read(encode_trigger(delay_s=1.5)).run_at_ms == ARRIVED + 1500
+    assert read(encode_trigger(delay_s=1.5)).delay_ms == 1500
     assert read(encode_trigger()) == Trigger("report", offset=7, arrived_ms=ARRIVED, size=2)
 
 

@@ -15,12 +15,13 @@ class Trigger:
     task: str
     id: str | None = None  # deduplication
     payload: Any = None
-    run_at_ms: int | None = None  # from `run_at` or arrival + `delay`
+    run_at_ms: int | None = None
     priority: int | None = None
     headers: dict[str, str] | None = None
     offset: int = -1
-    arrived_ms: int = 0  # 0: now
+    arrived_ms: int = 0  # as the record's time stamp says; 0: now, and so is what lies in the future
     size: int = 0  # bytes of its body as JSON, and so of payload and headers at most
+    delay_ms: int | None = None  # counted from the arrival; not together with run_at_ms
 
 
 @dataclass(frozen=True, slots=True)

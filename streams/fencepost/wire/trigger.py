@@ -10,7 +10,7 @@ from fencepost.codec import BadRecord, dumps, dumps_given
 from fencepost.core.events import Trigger
 from fencepost.core.evolve import builder
 from fencepost.core.task import Work
-from fencepost.core.times import MAX_MS, format_ms, parse_duration, parse_rfc3339
+from fencepost.core.times import format_ms, parse_duration, parse_rfc3339
 from fencepost.wire.edge import PAYLOAD_BYTES, read_body_sized, read_key, require_size, task_of
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -28,7 +28,7 @@ def read_trigger(
     """A trigger as it was received. Raises BadRecord.
 
     `{}`, an empty value and the literal text `null`, which UIs send for an empty form, are a trigger without payload; a
-    tombstone is none. `delay` counts from `arrived_ms`, the append time of the broker.
+    tombstone is none. `arrived_ms` is the record's time stamp, whatever it says: the machine judges it.
     """
     if value is None:
         raise BadRecord("a tombstone is no trigger; send {} for one without payload", "value")
@@ -46,7 +46,7 @@ def read_trigger(
     if run_headers is not None:
         require_size(run_headers, _HEADER_BYTES, "headers")
     priority = body.get("priority")
-    run_at_ms = _run_at_ms(body, arrived_ms) if "run_at" in body or "delay" in body else None
+    run_at_ms, delay_ms = _when(body) if "run_at" in body or "delay" in body else (None, None)
     return _new_trigger(
         task,
         trigger_id,
@@ -57,6 +57,7 @@ def read_trigger(
         offset,
         arrived_ms,
         size if trigger_id is None else size + len(trigger_id),
+        delay_ms,
     )
 
 
@@ -129,13 +130,14 @@ def _check_id(trigger_id: str) -> None:
         raise BadRecord(f"has a control character, U+{ord(found.group()):04X}, at position {found.start()}", "id")
 
 
-def _run_at_ms(body: dict[str, Any], arrived_ms: int) -> int:
+def _when(body: dict[str, Any]) -> tuple[int | None, int | None]:
+    """(run_at_ms, delay_ms): one of the two."""
     if "run_at" in body and "delay" in body:
         raise BadRecord("run_at and delay exclude each other; give one of them", "delay")
     field = "run_at" if "run_at" in body else "delay"
     try:
         if field == "run_at":
-            return parse_rfc3339(body["run_at"])
-        return min(arrived_ms + round(parse_duration(body["delay"]) * 1000), MAX_MS)
+            return parse_rfc3339(body["run_at"]), None
+        return None, round(parse_duration(body["delay"]) * 1000)
     except ValueError as error:
         raise BadRecord(str(error), field) from error

@@ -10,6 +10,7 @@ from fencepost.core.events import Trigger, Triggered
 from fencepost.core.making import new_put, new_work, skipped, took_trigger, with_delayed, with_state
 from fencepost.core.recent import remember
 from fencepost.core.task import Definition, Task, TaskState, Work
+from fencepost.core.times import MAX_MS
 
 STATE_PAYLOAD_BYTES: Final = 560  # what is larger does not go into the state record, which has 4 KiB at most
 
@@ -39,12 +40,17 @@ def triggered(task: Task, event: Triggered, now_ms: int) -> tuple[Task, tuple[Co
 
 
 def _work(trigger: Trigger, definition: Definition, seq: int, now_ms: int) -> Work:
+    # A producer's time stamp may be anything. What has come cannot come in the future, and never puts a run off.
+    arrived_ms = trigger.arrived_ms if 0 < trigger.arrived_ms < now_ms else now_ms
+    due_ms = trigger.run_at_ms or 0
+    if trigger.delay_ms is not None:
+        due_ms = min(arrived_ms + trigger.delay_ms, MAX_MS)
     return new_work(
         seq,
         trigger.id,
         None,
-        trigger.run_at_ms or 0,
-        trigger.arrived_ms or now_ms,
+        due_ms,
+        arrived_ms,
         trigger.payload,
         trigger.headers,
         definition.priority if trigger.priority is None else trigger.priority,
