@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fencepost import broker
+from fencepost.cli.failures import BadInput
 from fencepost.cli.options import Json
 from fencepost.cli.output import emit, note, say, table
 
@@ -22,6 +23,10 @@ def up(
     as_json: Json = False,
 ) -> None:
     """Start the embedded Kafka and wait until it serves; it goes on until `fencepost down`."""
+    if nodes not in (None, 1, 3):
+        raise BadInput(f"--nodes is {nodes}; allowed: 1 or 3 (two cannot outvote a failure)")
+    if port is not None and not 1 <= port <= 65534:
+        raise BadInput(f"--port is {port}; allowed: 1 to 65534")
     state = broker.up(folder, nodes=nodes, port=port, heap_mb=heap_mb)
     if as_json:
         emit(_document(state))

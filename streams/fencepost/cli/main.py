@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -66,7 +65,8 @@ def common(
 ) -> None:
     if context.invoked_subcommand == "worker":
         return  # it logs for programs, as its settings say
-    logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    if verbose:
+        logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s", level=logging.DEBUG)
     # The client repeats by itself what fails for a moment, and logs each time; what stays wrong is raised anyway.
     logging.getLogger("fencepost.kafka.client").setLevel(logging.DEBUG if verbose else logging.CRITICAL)
 
@@ -74,15 +74,11 @@ def common(
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     try:
-        cli(args=arguments)
+        cli(args=arguments, prog_name="fencepost")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else OK
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output has gone; what is still buffered would raise again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
     except Exception as error:
         code = exit_code(error)
         if code is None:

@@ -6,9 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fencepost import logs
 from fencepost.cli.options import Bootstrap, Config, Namespace, load_settings
-from fencepost.worker.worker import main
 
 
 def worker(
@@ -56,5 +54,9 @@ def worker(
         log_level=log_level,
         log_format=log_format,
     )
+    # Loaded here: no other command needs the worker, and it takes as long as all of them together.
+    from fencepost import logs
+    from fencepost.worker.worker import main
+
     logs.configure(settings)
     raise typer.Exit(main(settings))

@@ -1,0 +1,136 @@
+"""Task files become the same definitions as records, or are refused with file, task and field."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fencepost.cli.apply import compare
+from fencepost.cli.failures import BadInput
+from fencepost.cli.taskfile import read_task_files
+from fencepost.core.schedule import Cron, Every, Once
+from fencepost.core.task import CommandHandler, Definition, Isolation, Overlap, PythonHandler, Retry
+
+GOOD = """
+[[task]]
+id = "report"
+handler = {kind = "python", function = "report"}
+cron = "0 2 * * *"
+time_zone = "Europe/Berlin"
+retry = {attempts = 5, delay_s = "10s"}
+timeout = "5m"
+
+[[task]]
+id = "clean"
+handler = {kind = "command", argv = ["/usr/bin/true", "-x"], env = {A = "1"}}
+every = "1h30m"
+anchor = 1970-01-01T00:10:00Z
+isolation = "own"
+overlap = "skip"
+payload = {n = [1, 2]}
+
+[[task]]
+id = "once"
+handler = {kind = "python", function = "f"}
+at = 2026-12-01T08:00:00+01:00
+"""
+
+
+def read(tmp_path: Path, text: str) -> list[Definition]:
+    path = tmp_path / "tasks.toml"
+    path.write_text(text)
+    return read_task_files([path])
+
+
+def test_a_file_becomes_definitions(tmp_path: Path) -> None:
+    report, clean, once = read(tmp_path, GOOD)
+    assert report == Definition(
+        "report",
+        PythonHandler("report"),
+        Cron("0 2 * * *", "Europe/Berlin"),
+        Retry(attempts=5, delay_s=10.0),
+        300.0,
+        overlap=Overlap.BUFFER_ONE,
+    )
+    assert clean == Definition(
+        "clean",
+        CommandHandler(("/usr/bin/true", "-x"), (("A", "1"),)),
+        Every(5400.0, 600_000),
+        overlap=Overlap.SKIP,
+        isolation=Isolation.OWN,
+        payload={"n": [1, 2]},
+    )
+    assert once.schedule == Once(1_796_108_400_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[task]]\nid = 'a'", "task 1 .'a'.: handler"),
+        ("[[task]]\nhandler = {kind = 'python', function = 'f'}", "task 1: id: a task ID is a string"),
+        ("[[task]]\nid = ''\n", "task 1: id: a task ID has at least one character"),
+        (f"{GOOD}[[task]]\nid = 'report'\nhandler = {{kind = 'python', function = 'f'}}", "'report' is defined twice"),
+        ("[[task]]\nid='a'\nhandler={kind='python', function='f'}\ncorn='x'", "corn"),
+        ("[[task]]\nid='a'\nhandler={kind='python', function='f'}\ncron='61 * * * *'", "cron.*61"),
+        ("[[task]]\nid='a'\nhandler={kind='python', function='f'}\ncron='* * * * *'\nat='x'", "cron and at are given"),
+        ("[[task]]\nid='a'\nhandler={kind='python', function='f'}\ntime_zone='UTC'", "none of cron"),
+        ("[[task]]\nid='a'\nhandler={kind='shell', argv=['x']}", "handler.kind"),
+        ("[[task]]\nid='a'\nhandler={kind='command', argv=[]}", "handler.argv"),
+        ("[[task]]\nid='a'\nhandler={kind='python', function='f'}\npriority=10", "priority"),
+        ("[[task]]\nid='a'\nhandler={kind='python', function='f'}\ntimeout='soon'", "timeout"),
+        (
+            "[[task]]\nid='a'\nhandler={kind='python', function='f'}\nevery=2\nschedule={}",
+            "given beside every",
+        ),
+        ("[task]\nid='a'", "write ..task.., with two brackets"),
+        ("[[tasks]]\nid='a'", "unknown key 'tasks'; allowed: ..task.. tables"),
+        ("[[task", "is not valid TOML"),
+    ],
+)
+def test_a_bad_file_is_refused_with_file_task_and_field(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(BadInput, match=rf"tasks\.toml.*{message}"):
+        read(tmp_path, text)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"cannot read .*gone\.toml: No such file"):
+        read_task_files([tmp_path / "gone.toml"])
+
+
+def test_a_task_in_two_files_names_both(tmp_path: Path) -> None:
+    for name in ("a.toml", "b.toml"):
+        (tmp_path / name).write_text("[[task]]\nid = 'x'\nhandler = {kind = 'python', function = 'f'}")
+    with pytest.raises(BadInput, match=r"b\.toml: task 'x' is defined twice \(also in .*a\.toml\)"):
+        read_task_files([tmp_path / "a.toml", tmp_path / "b.toml"])
+
+
+def test_the_shipped_example_is_valid() -> None:
+    files = sorted((Path(__file__).resolve().parents[2] / "config" / "tasks").glob("*.toml"))
+    assert files
+    assert all(read_task_files([path]) for path in files)
+
+
+def definition(task: str, function: str = "f", **fields: object) -> Definition:
+    return Definition(task, PythonHandler(function), **fields)  # type: ignore[arg-type]
+
+
+def test_the_difference_names_what_is_new_changed_equal_and_left_over() -> None:
+    known = {"same": definition("same"), "other": definition("other"), "old": definition("old"), "broken": None}
+    wanted = [definition("new"), definition("same"), definition("other", "g", priority=1), definition("broken")]
+    difference = compare(wanted, known, prune=False)
+    assert [item.task for item in difference.created] == ["new"]
+    assert difference.unchanged == ("same",)
+    assert {item.task: fields for item, fields in difference.changed} == {
+        "other": (
+            ("handler", {"kind": "python", "function": "f"}, {"kind": "python", "function": "g"}),
+            ("priority", None, 1),
+        ),
+        "broken": (
+            ("handler", None, {"kind": "python", "function": "f"}),
+            ("task", None, "broken"),
+            ("v", None, 1),
+        ),
+    }
+    assert (difference.deleted, difference.others) == ((), ("old",))
+    assert compare(wanted, known, prune=True).deleted == ("old",)
