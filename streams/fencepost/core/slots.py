@@ -6,6 +6,7 @@ Whatever the number of slots that went by, the work is the same: one may run, th
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -63,8 +64,12 @@ def arm(state: TaskState, definition: Definition, from_ms: int) -> TaskState:
     return armed_slot(state, next_ms, fingerprint)
 
 
+@lru_cache(maxsize=65_536)
 def fingerprint_of(schedule: Schedule) -> str:
-    """Tells a changed schedule from the same one; hashed where it is long, for the sake of the state record."""
+    """Tells a changed schedule from the same one; hashed where it is long, for the sake of the state record.
+
+    Cached so that tasks with one schedule share one text.
+    """
     text = schedule.fingerprint
     if len(text) <= _FINGERPRINT_CHARS:
         return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 from fencepost.codec import BadRecord, dumps, loads_own
@@ -78,7 +79,7 @@ def decode_state(value: bytes) -> TaskState:
         _time_or(body, "not_before", 0),
         _time_or(body, "next_slot", None),
         _time_or(body, "last_slot", -1),
-        body.get("schedule"),
+        None if (schedule := body.get("schedule")) is None else _shared(schedule),
         body.get("paused", False),
         body.get("pause_reason"),
         body.get("defined_paused", False),
@@ -183,6 +184,12 @@ def _read_last(body: dict[str, Any]) -> LastRun:
     cause = body.get("cause")
     ended_ms = read_time(body["ended"], "last.ended")
     return _new_last(body["epoch"], _OUTCOME[body["outcome"]], None if cause is None else _CAUSE[cause], ended_ms)
+
+
+@lru_cache(maxsize=65_536)
+def _shared(text: str) -> str:
+    """One object for equal texts: a million states have few different schedules."""
+    return text
 
 
 def _time_or(body: dict[str, Any], name: str, default: Any) -> Any:
