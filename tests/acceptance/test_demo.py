@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,12 +46,13 @@ class Stage:
         assert process.returncode == 0, out
         return out
 
-    def left(self) -> list[psutil.Process]:
-        """What runs of all that was started here: everything inherits TMPDIR, or has a folder below as its own."""
+    def left(self, worker: str = "") -> list[psutil.Process]:
+        """What runs of all that was started here: all inherit TMPDIR; a worker has a folder below as its own."""
         found = []
         for process in psutil.process_iter():
             try:
-                if process.environ().get("TMPDIR", "").startswith(str(self.folder)):
+                its_folder = process.environ().get("TMPDIR", "")
+                if its_folder.startswith(str(self.folder)) and its_folder.endswith(worker):
                     found.append(process)
             except psutil.Error:
                 continue  # ended meanwhile, or another user's
@@ -98,7 +100,8 @@ def stage(installed: Path, tmp_path: Path) -> Iterator[Stage]:
     assert found.startswith(str(installed))
     yield stage
     for process in stage.left():
-        process.kill()
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def read_until(process: subprocess.Popen[str], sign: str) -> str:
@@ -109,7 +112,7 @@ def read_until(process: subprocess.Popen[str], sign: str) -> str:
         seen.append(line)
         if sign in line:
             return "".join(seen)
-    raise AssertionError(f"{sign!r} was never printed:\n{''.join(seen)}")
+    raise AssertionError(f"{sign!r} was never printed, exit code {process.wait()}:\n{''.join(seen)}")
 
 
 @pytest.mark.slow
@@ -167,7 +170,7 @@ def test_nothing_is_left_when_the_demo_is_killed(stage: Stage) -> None:
     process = stage.start()
     read_until(process, "are at work")
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=60)  # its output is inherited by nobody who stays
     stage.assert_nothing_left()
 
 
@@ -175,12 +178,11 @@ def test_nothing_is_left_when_the_demo_is_killed(stage: Stage) -> None:
 @pytest.mark.timeout(120)
 def test_a_worker_that_ends_by_itself_fails_the_demo_and_its_last_lines_are_shown(stage: Stage) -> None:
     process = stage.start()
-    read_until(process, "are at work")
-    for worker in stage.left():
-        if worker.environ()["TMPDIR"].endswith("/cleo") and "worker" in worker.cmdline():
-            worker.kill()
+    begun = read_until(process, "are at work")
+    (worker,) = [each for each in stage.left("cleo") if "worker" in each.cmdline()]
+    worker.kill()
     out, _ = process.communicate(timeout=60)
-    assert process.returncode == 1, out
+    assert process.returncode == 1, begun + out
     assert "cleo ended by itself" in out
     assert re.search(r"the end of \S*worker-cleo\.log\n.*announced", out, re.DOTALL), out
     stage.assert_nothing_left()

@@ -124,7 +124,7 @@ def _crew(show: Show, folder: Path, settings: Settings) -> Iterator[Crew]:
     except (DemoFailed, KafkaProblem) as error:
         show.bad(f"[bold red]{escape(str(error))}[/]")
         for path, lines in crew.tails():
-            show.console.print(f"\n[dim]the end of {path}[/]")
+            show.console.print(f"\n[dim]the end of {path}[/]", soft_wrap=True)
             for line in lines:
                 show.console.print(escape(line), soft_wrap=True)
         raise SystemExit(1) from error
