@@ -23,7 +23,7 @@ from fencepost.wire.worker_info import decode_worker_info
 
 START_LIMIT_S = 40.0
 TAKEOVER_LIMIT_S = 25.0
-ORDER_S = 4.0
+ORDER_S = 5.0
 MID_RUN_S = 1.2  # how long orders have been at work when a fault strikes: long enough for a checkpoint
 FROZEN_FOR_S = 6.0  # the lease of the profile is 3 s
 
@@ -255,7 +255,7 @@ class Story:
     def _strike(
         self, watch: Watch, fault: str, letter: str, worker: str, deed: Callable[[str], int]
     ) -> tuple[int, list[Run]]:
-        """Do it, then wait until everything the worker had is taken over. Returns when, and the runs it had."""
+        """Do it, then wait until everything the worker had is taken over. Returns when, and what was interrupted."""
         held = self.held_by(worker)
         watch.update()
         victims = [run for number in held if (run := watch.alive(self.orders[number], worker)) is not None]
@@ -270,12 +270,21 @@ class Story:
         waiting = self._send_parcels(held)
         self.show.line(f"new triggers for tasks of {self.show.worker(worker)}: {', '.join(waiting)}")
         self._await_waiting(watch, fault, worker, at_ns, known)
+        interrupted = []
         for run in victims:
             following = (run.task, run.epoch + 1)
             what = f"the next epoch of {run.task}"
-            watch.until(lambda wanted=following: watch.both_tell(*wanted), TAKEOVER_LIMIT_S, what)  # type: ignore[misc]
-            self._took_over(watch, fault, worker, "interrupted run", *following, at_ns)
-        return at_ns, victims
+            watch.until(
+                lambda run=run, wanted=following: watch.both_tell(*wanted) or run.outcome == "succeeded",  # type: ignore[misc]
+                TAKEOVER_LIMIT_S,
+                what,
+            )
+            if run.outcome != "succeeded":  # a run at its very end may have beaten the signal
+                interrupted.append(run)
+                self._took_over(watch, fault, worker, "interrupted run", *following, at_ns)
+        if not interrupted:
+            raise DemoFailed(f"the {fault} of {worker} interrupted nothing: its runs had just ended")
+        return at_ns, interrupted
 
     def _epochs(self, watch: Watch, numbers: list[int]) -> dict[str, int]:
         """The last epoch of each partition's parcel."""
@@ -291,6 +300,9 @@ class Story:
     def _took_over(self, watch: Watch, fault: str, worker: str, kind: str, task: str, epoch: int, at_ns: int) -> None:
         seconds = (watch.beats[task, epoch].first_ns - at_ns) / 1e9
         by = watch.runs[task, epoch].worker
+        if by == worker:
+            self.show.done(f"{kind} [bold]{task}[/]: {self.show.worker(by)} still started it itself")
+            return
         self.takeovers.append(Takeover(fault, worker, kind, task, epoch, by, seconds))
         self.show.done(f"{kind} [bold]{task}[/]: epoch {epoch} began on {self.show.worker(by)} after {seconds:.2f} s")
 

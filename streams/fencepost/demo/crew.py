@@ -27,7 +27,8 @@ class Crew:
         self._folder = folder
         self._bootstrap, self._namespace = bootstrap, namespace
         self._workers: dict[str, subprocess.Popen[bytes]] = {}
-        self._families: dict[str, list[psutil.Process]] = {}
+        self._families: list[psutil.Process] = []  # guards and runners of workers that got a signal
+        self._told: set[str] = set()  # workers that were killed or told to stop
         self._keeper = Keeper()
         self.witness = folder / "witness"
         self.witness.mkdir(exist_ok=True)
@@ -84,9 +85,7 @@ class Crew:
 
     def ended_early(self) -> list[str]:
         """Workers that ended although nobody told them to."""
-        return [
-            name for name, worker in self._workers.items() if name not in self._families and worker.poll() is not None
-        ]
+        return [name for name, worker in self._workers.items() if name not in self._told and worker.poll() is not None]
 
     def tails(self, lines: int = 15) -> list[tuple[Path, list[str]]]:
         """The last lines each worker printed."""
@@ -117,16 +116,16 @@ class Crew:
         self._keeper.close()  # kills what still runs
         for worker in self._workers.values():
             worker.wait()
-        family = [process for processes in self._families.values() for process in processes]
-        _, left = psutil.wait_procs(family, timeout=5.0)
+        _, left = psutil.wait_procs(self._families, timeout=5.0)
         return killed + [f"process {process.pid} ({process.name()}) is still there" for process in left]
 
     def _signal(self, name: str, number: signal.Signals) -> int:
         worker = self._workers[name]
         if number is not signal.SIGCONT:
             # Guard and runners must go with it, which is looked at in the end.
-            family = psutil.Process(worker.pid).children(recursive=True)
-            self._families.setdefault(name, []).extend(family)
+            self._families += psutil.Process(worker.pid).children(recursive=True)
+        if number in (signal.SIGKILL, signal.SIGTERM):
+            self._told.add(name)
         now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         worker.send_signal(number)
         return now_ns
