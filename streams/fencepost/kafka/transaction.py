@@ -25,7 +25,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from fencepost.kafka.config import client_config
+from fencepost.kafka.config import client_config, log
 from fencepost.kafka.errors import (
     AbortAndOffer,
     Die,
@@ -112,7 +112,20 @@ def make_producer(settings: Settings, transactional_id: str, on_error: Callable[
         "queue.buffering.max.kbytes": 262_144,
         "error_cb": on_error,
     }
-    return Producer(client_config(settings, "lane", **config))
+    return Producer(client_config(settings, "lane", **config) | {"logger": _Ears(on_error)})
+
+
+class _Ears:
+    """Stands in for the client's log: a connection that broke or timed out is told there, and to no callback."""
+
+    def __init__(self, on_error: Callable[[KafkaError], None]) -> None:
+        self._on_error = on_error
+
+    def log(self, level: int, message: str, *fields: Any) -> None:
+        """Called while the client is polled. `fields`: facility, client, text."""
+        if fields and fields[0] in ("FAIL", "REQTMOUT"):
+            self._on_error(KafkaError(KafkaError._TRANSPORT, str(fields[-1])))
+        log.log(level, message, *fields)
 
 
 def initialise(producer: Producer, timeout_s: float) -> None:
