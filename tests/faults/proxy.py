@@ -63,6 +63,7 @@ class Request:
 
 class Action(Enum):
     HOLD = "hold"  # the request waits for `release`; the way to the broker stays open though the client hangs up
+    DETACH = "detach"  # as HOLD, and the client's connection breaks at once
     LOSE_REQUEST = "lose request"  # it never arrives, and the client hears nothing
     LOSE_ANSWER = "lose answer"  # it arrives, and the client hears nothing
     CUT_BEFORE = "cut before"  # the connection breaks instead
@@ -80,6 +81,7 @@ class Rule:
     hits: list[Request] = field(default_factory=list)
     _proxy: Proxy | None = None
     _met: threading.Event = field(default_factory=threading.Event)
+    _answered: threading.Event = field(default_factory=threading.Event)
     _released: asyncio.Event = field(default_factory=asyncio.Event)
 
     def fits(self, request: Request) -> bool:
@@ -100,6 +102,11 @@ class Rule:
         if not self._met.wait(limit_s):
             raise TimeoutError(f"no request met the rule: {self.action.value} {self.api!r} in {limit_s:g} s")
 
+    def wait_answered(self, limit_s: float = LIMIT_S) -> None:
+        """Until the broker has answered such a request, whether or not the client hears it. Raises TimeoutError."""
+        if not self._answered.wait(limit_s):
+            raise TimeoutError(f"the broker did not answer {self.api!r} in {limit_s:g} s")
+
     def release(self) -> None:
         """Let what is held go on to the broker; returns when it was written there."""
         assert self._proxy is not None
@@ -117,6 +124,7 @@ class _Connection:
     client_id: str = ""
     waiting: dict[int, Rule] = field(default_factory=dict)  # correlation IDs whose answers a rule is about
     held: list[tuple[Rule, asyncio.Event]] = field(default_factory=list)
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
 
     def cut(self) -> None:
         self.client[1].transport.abort()
@@ -179,7 +187,7 @@ class Proxy:
         rules, self._rules = self._rules, []
         for rule in rules:
             rule.lift()
-            if rule.action is Action.HOLD:
+            if rule.action in (Action.HOLD, Action.DETACH):
                 rule.release()
         self._cut_off = None
 
@@ -268,10 +276,12 @@ class Proxy:
                     return
                 if rule.action is Action.LOSE_REQUEST:
                     continue
-                if rule.action is Action.HOLD:
+                connection.waiting[request.correlation] = rule
+                if rule.action in (Action.HOLD, Action.DETACH):
+                    if rule.action is Action.DETACH:
+                        connection.client[1].transport.abort()
                     await self._hold(connection, rule, frame)
                     continue
-                connection.waiting[request.correlation] = rule
             connection.broker[1].write(frame)
             await connection.broker[1].drain()
 
@@ -284,6 +294,7 @@ class Proxy:
             await connection.broker[1].drain()
         finally:
             written.set()
+        await connection.answered.wait()  # the client may be gone: then this connection ends next
 
     async def _answers(self, connection: _Connection) -> None:
         """Broker to client. A client that hung up hears nothing, but the broker is listened to until it does too."""
@@ -292,14 +303,18 @@ class Proxy:
             while True:
                 frame = await _frame(connection.broker[0])
                 rule = connection.waiting.pop(struct.unpack_from(">i", frame, 4)[0], None)
-                if rule is not None and rule.action is Action.LOSE_ANSWER:
-                    continue
-                if rule is not None and rule.action is Action.CUT_AFTER:
-                    connection.cut()
-                    return
+                if rule is not None:
+                    rule._answered.set()
+                    connection.answered.set()
+                    if rule.action is Action.LOSE_ANSWER:
+                        continue
+                    if rule.action is Action.CUT_AFTER:
+                        connection.cut()
+                        return
                 if not client.is_closing():
                     client.write(frame)
         finally:
+            connection.answered.set()
             if all(written.is_set() for _rule, written in connection.held):
                 client.transport.abort()  # the broker hung up: so do we, which ends `_requests`
 

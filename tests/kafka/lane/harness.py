@@ -149,12 +149,16 @@ class World:
 
     def trigger(self, *tasks: str, payload: Any = None) -> None:
         """A trigger for each, from a plain producer with Java's partitioner."""
-        self.produce(((self.topics.triggers, task, {"payload": payload} if payload is not None else {}) for task in tasks))
+        self.produce(
+            ((self.topics.triggers, task, {"payload": payload} if payload is not None else {}) for task in tasks)
+        )
 
     def produce(self, records: Iterable[tuple[str, str | bytes | None, Any]], **config: Any) -> None:
         """(topic, key, body) through a plain producer; returns when all are acknowledged."""
         failures: list[Any] = []
-        producer = Producer({"bootstrap.servers": self.bootstrap, "partitioner": "murmur2_random", "linger.ms": 5, **config})
+        producer = Producer(
+            {"bootstrap.servers": self.bootstrap, "partitioner": "murmur2_random", "linger.ms": 5, **config}
+        )
         for topic, key, body in records:
             value = body if isinstance(body, bytes) or body is None else dumps(body)
             producer.produce(topic, value, key, on_delivery=lambda error, _message: failures.append(error))
