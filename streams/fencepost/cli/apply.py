@@ -32,7 +32,7 @@ class Difference:
 
 
 def apply(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="TOML files with [[task]] tables.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="TOML files with [[task]] tables.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the difference.")] = False,
     prune: Annotated[bool, typer.Option("--prune", help="Delete tasks that are in none of the files.")] = False,
     config: Config = None,

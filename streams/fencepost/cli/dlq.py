@@ -91,7 +91,7 @@ def show(
 
 @group.command("replay")
 def replay(
-    places: Annotated[list[str], typer.Argument(metavar="PARTITION:OFFSET…", help="As `dlq list` shows them.")],
+    places: Annotated[list[str], typer.Argument(metavar="PARTITION:OFFSET", help="As `dlq list` shows them.")],
     config: Config = None,
     bootstrap: Bootstrap = None,
     namespace: Namespace = None,

@@ -48,7 +48,7 @@ class RunView:
 
 
 def runs(
-    task_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="Only this task's.")] = None,
+    task_id: Annotated[str | None, typer.Argument(metavar="ID", help="Only this task's.")] = None,
     events: Annotated[bool, typer.Option("--events", help="All events, with skipped and missed ones.")] = False,
     limit: Annotated[int, typer.Option("--limit", help="The newest so many; 0 for all.", min=0)] = 50,
     since: Since = None,
@@ -77,7 +77,7 @@ def runs(
 
 def logs(
     task_id: TaskId,
-    epoch: Annotated[int | None, typer.Argument(metavar="[EPOCH]", help="Only this run's.", min=1)] = None,
+    epoch: Annotated[int | None, typer.Argument(metavar="EPOCH", help="Only this run's.", min=1)] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes; end with Ctrl-C.")] = False,
     since: Since = None,
     config: Config = None,

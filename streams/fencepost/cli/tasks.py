@@ -25,7 +25,7 @@ _PLACES = {"topic": "the tasks topic", "code": "code", None: "code (name its app
 
 
 def tasks(
-    pattern: Annotated[str | None, typer.Argument(metavar="[PATTERN]", help="Such as 'invoice/*'.")] = None,
+    pattern: Annotated[str | None, typer.Argument(metavar="PATTERN", help="Such as 'invoice/*'.")] = None,
     app: App = None,
     config: Config = None,
     bootstrap: Bootstrap = None,

@@ -19,7 +19,7 @@ _OPTIONS = {"cron": "--cron", "every_s": "--every", "at": "--at", "anchor": "--a
 
 
 def upcoming(
-    task_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="A defined task; else give a schedule.")] = None,
+    task_id: Annotated[str | None, typer.Argument(metavar="ID", help="A defined task; else give a schedule.")] = None,
     cron: Annotated[str | None, typer.Option("--cron", help="Five fields, such as '30 2 * * *'.")] = None,
     every: Annotated[str | None, typer.Option("--every", help="A duration, such as 90s or 1h30m.")] = None,
     anchor: Annotated[str | None, typer.Option("--anchor", help="With --every: a time that is a slot.")] = None,
@@ -27,6 +27,7 @@ def upcoming(
     time_zone: Annotated[str | None, typer.Option("--time-zone", help="Such as Europe/Berlin; UTC by default.")] = None,
     from_: Annotated[str | None, typer.Option("--from", help="After this time, RFC 3339; now by default.")] = None,
     count: Annotated[int, typer.Option("--count", help="How many, 1 to 10000.")] = 5,
+    app: Annotated[str | None, typer.Option("--app", help="With ID: also know what this app declares.")] = None,
     config: Config = None,
     bootstrap: Bootstrap = None,
     namespace: Namespace = None,
@@ -40,7 +41,7 @@ def upcoming(
         raise BadInput(f"--count is {count}; allowed: 1 to 10000")
     after_ms = time.time_ns() // 1_000_000 if from_ is None else _time("--from", from_)
     if task_id is not None:
-        settings = load_settings(config, bootstrap, namespace)
+        settings = load_settings(config, bootstrap, namespace, app=app)
         document = _of_task(settings, task_id, after_ms, count, time_zone)
     else:
         schedule = _schedule(given, anchor, time_zone)
