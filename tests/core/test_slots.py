@@ -154,6 +154,7 @@ def test_a_series_beyond_the_counted_bound_says_at_least() -> None:
     play.wake()
     (missed,) = play.told("missed")
     assert missed["count_at_least"] == COUNTED
+    assert play.task.state.next_slot_ms == play.now_ms + 1
     assert "count" not in missed
 
 
