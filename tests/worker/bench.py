@@ -62,7 +62,7 @@ class Bench:
         """Take reports until this is so. Fails loudly if it never is."""
         end = time.monotonic() + PATIENCE_S
         while not done():
-            assert time.monotonic() < end, f"waited {PATIENCE_S} s in vain; reports so far: {self.reports}"
+            assert time.monotonic() < end, f"waited {PATIENCE_S} s in vain; last reports: {self.reports[-8:]}"
             self.runners.wait(0.5)
             self.reports += self.runners.take()
 

@@ -144,6 +144,16 @@ def hangs_holding(ctx: RunContext) -> None:
 
 
 @function
+def forks_holding(ctx: RunContext) -> None:
+    """A child in the run's own process group holds the witness."""
+    if os.fork() == 0:
+        _witness(ctx.payload)
+        _hang()
+    _say_ready(ctx)
+    _hang()
+
+
+@function
 def writes_times(ctx: RunContext) -> None:
     """Writes the time on CLOCK_BOOTTIME again and again: the last one is when it was last alive."""
     fd = os.open(ctx.payload, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

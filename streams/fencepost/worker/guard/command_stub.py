@@ -14,6 +14,7 @@ from fencepost import codec
 from fencepost.core.times import format_ms
 from fencepost.worker.guard import linux, wire
 from fencepost.worker.guard.deadlines import END_EARLY_S
+from fencepost.worker.guard.group_death import GroupDeath
 from fencepost.worker.guard.page import LeaseTable
 from fencepost.worker.guard.sender import Sender
 from fencepost.worker.guard.strict import StrictStop
@@ -24,12 +25,21 @@ _COULD_NOT_RUN = 127
 
 
 class CommandStub:
-    def __init__(self, in_fd: int, out_fd: int, table: LeaseTable, strict: bool, keep_env: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        in_fd: int,
+        out_fd: int,
+        table: LeaseTable,
+        strict: bool,
+        keep_env: tuple[str, ...],
+        groups: GroupDeath,
+    ) -> None:
         self._in = wire.Reader(in_fd)
         self._sender = Sender(out_fd)
         self._table = table
         self._strict = StrictStop(table) if strict else None
         self._keep_env = keep_env
+        self._groups = groups
         self._why: int | None = None  # the command was asked to stop
         self._asked = False
         self._signals, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -70,6 +80,7 @@ class CommandStub:
             text = f"{run[Field.TARGET][0][0]}: {error.strerror or error}"
             self._sender.ended(token, wire.FAILED, None, text, 0, _COULD_NOT_RUN)
             return
+        self._groups.cover(child.pid)
         exit_code = self._wait(child, run)
         took_us = int((time.perf_counter() - began) * 1e6)
         code = self._asked_why(wire.SUCCEEDED if exit_code == 0 else wire.FAILED)

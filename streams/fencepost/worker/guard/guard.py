@@ -25,7 +25,6 @@ from fencepost.worker.guard.deadlines import DIE_EARLY_S, Deadlines, Key
 from fencepost.worker.guard.page import Page
 
 REMEMBERED_TASKS = 50_000
-_NICE = -15
 
 
 @dataclass(slots=True)
@@ -353,7 +352,7 @@ class Guard:
 
     def ready(self) -> None:
         notes = list(self._house.notes)
-        about = {"containment": self._house.containment, "scheduling": _raise_priority(), "notes": notes}
+        about = {"containment": self._house.containment, "scheduling": linux.raise_priority(), "notes": notes}
         self._tell(bytes([ToWorker.READY]) + json.dumps(about).encode())
 
     # --- the end
@@ -402,23 +401,6 @@ def say(text: str) -> None:
     poll.register(2, select.POLLOUT)
     if any(event & select.POLLOUT for _, event in poll.poll(0)):
         os.write(2, f"fencepost guard: {text}\n".encode()[:512])
-
-
-def _raise_priority() -> str:
-    # Reset on fork, or every runner would go before everybody else's processes.
-    try:
-        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
-        return "fifo"
-    except OSError:
-        return _raise_nice()
-
-
-def _raise_nice() -> str:
-    try:
-        os.sched_setscheduler(0, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))
-        return f"nice {os.nice(_NICE)}"
-    except OSError:
-        return "normal"
 
 
 def _isolate(wanted: str) -> tuple[str, list[str]]:
@@ -470,6 +452,8 @@ def main(argv: list[str]) -> NoReturn:
     """argv: worker's socket, configuration, hello pipe, lease table, beat_ttl_s, containment, python, start file."""
     worker_fd, config_fd, hello_fd, table_fd = (int(text) for text in argv[:4])
     beat_ttl_s, wanted, python, start_file = float(argv[4]), argv[5], argv[6], argv[7]
+    for fd in (worker_fd, config_fd, hello_fd, table_fd):
+        os.set_inheritable(fd, False)  # the zygote gets only what it is given
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the worker's end is its end, nothing else
     linux.set_name("fencepost-guard")

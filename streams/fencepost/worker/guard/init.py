@@ -33,6 +33,7 @@ def run(ended_fd: int, life_fd: int, keep: tuple[int, ...], zygote_argv: list[st
     except OSError as error:
         mount_errno = error.errno or -1
     start_zygote(keep, zygote_argv)
+    linux.raise_priority()  # a runner counts as gone once it was reaped here
     _close_all_but((ended_fd, 2))
     os.write(ended_fd, ENDED.pack(0, mount_errno))
     while True:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pwd
 import signal
@@ -15,6 +14,7 @@ from fencepost.worker.guard import control, linux
 from fencepost.worker.guard.async_runner import AsyncRunner
 from fencepost.worker.guard.command_stub import CommandStub
 from fencepost.worker.guard.control import Kind
+from fencepost.worker.guard.group_death import GroupDeath
 from fencepost.worker.guard.init import ended
 from fencepost.worker.guard.page import LeaseTable, Page
 from fencepost.worker.guard.sync_runner import SyncRunner
@@ -37,7 +37,8 @@ def become(around: Surroundings, kind: int, flags: int, fds: list[int]) -> NoRet
     status = 1
     try:
         os.setsid()
-        _die_as_a_group(around.life_fd)
+        groups = GroupDeath(around.life_fd)
+        groups.cover(os.getpid())
         _drop_privileges(around.uid, around.gid)
         # After that: changing the user clears the death signal.
         linux.die_with_parent()
@@ -46,7 +47,7 @@ def become(around: Surroundings, kind: int, flags: int, fds: list[int]) -> NoRet
         if flags & control.OWN:
             linux.become_subreaper()  # what the run leaves behind stays with it until it ends
         linux.set_name("fencepost-run")
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _leave_sigterm_to_us()
         os.set_blocking(fds[0], False)
         page = Page(fds[2])
         os.close(fds[2])
@@ -55,7 +56,7 @@ def become(around: Surroundings, kind: int, flags: int, fds: list[int]) -> NoRet
             os.dup2(fds[4], 2)
             os.close(fds[3])
             os.close(fds[4])
-        _serve(around, kind, flags, fds, page)
+        _serve(around, kind, flags, fds, page, groups)
         status = 0
     except BaseException:  # noqa: BLE001 - told on stderr, and the worker sees the exit
         import traceback
@@ -65,25 +66,32 @@ def become(around: Surroundings, kind: int, flags: int, fds: list[int]) -> NoRet
         os._exit(status)
 
 
-def _serve(around: Surroundings, kind: int, flags: int, fds: list[int], page: Page) -> None:
+def _serve(around: Surroundings, kind: int, flags: int, fds: list[int], page: Page, groups: GroupDeath) -> None:
     own, strict = bool(flags & control.OWN), bool(flags & control.STRICT)
     if kind == Kind.COMMAND:
-        CommandStub(fds[0], fds[1], around.table, strict, around.keep_env).serve()
+        CommandStub(fds[0], fds[1], around.table, strict, around.keep_env, groups).serve()
     elif kind == Kind.ASYNC:
         AsyncRunner(around.functions, fds[0], fds[1], around.table, own, strict).serve()
     else:
         SyncRunner(around.functions, fds[0], fds[1], page, around.table, own, strict).serve()
 
 
-def _die_as_a_group(life_fd: int) -> None:
-    """When the guard's pipe ends the kernel kills the whole process group, not only the guard's children.
+def _leave_sigterm_to_us() -> None:
+    """For what a run forks: SIGTERM ends it, as everywhere, and does not reach the runner through a pipe they share.
 
-    The setting belongs to an open file, so the pipe is opened anew. It stays open for as long as this process lives.
+    It is held back across the fork: one that came before the child had forgotten the runner's handler would be lost.
     """
-    own_fd = os.open(f"/proc/self/fd/{life_fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    fcntl.fcntl(own_fd, fcntl.F_SETOWN, -os.getpid())
-    fcntl.fcntl(own_fd, fcntl.F_SETSIG, signal.SIGKILL)
-    fcntl.fcntl(own_fd, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
+
+    def forget() -> None:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+    os.register_at_fork(
+        before=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}),
+        after_in_parent=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM}),
+        after_in_child=forget,
+    )
 
 
 def _drop_privileges(uid: int | None, gid: int | None) -> None:

@@ -23,6 +23,7 @@ from fencepost.worker.guard.strict import StrictStop
 from fencepost.worker.guard.wire import Field
 
 _FLUSH_AFTER_S = 0.002  # results wait for company at most so long
+_REAP_EVERY_S = 1.0
 
 
 class SyncRunner:
@@ -64,8 +65,9 @@ class SyncRunner:
                 self._page.end()
                 self._sender.flush()
                 self._hold()
-                _reap_left_behind()
-                poll.poll()
+                # Children of past runs may be there, ended or not: look again now and then.
+                while not poll.poll(_REAP_EVERY_S * 1000 if _reap_left_behind() else None):
+                    continue
                 self._read()
                 if self._in.ended:
                     return
@@ -182,16 +184,18 @@ class SyncRunner:
             self._sender.printed(token, "log", text if text.endswith("\n") else text + "\n")
 
 
-def _reap_left_behind() -> None:
-    """Reap children that ended and that nobody will wait for: runs that fork and forget would pile up zombies here.
+def _reap_left_behind() -> bool:
+    """Reap children that ended and that nobody will wait for, or runs that fork and forget would pile up zombies here.
+
+    Returns whether there are children at all.
 
     A child that a live Popen object stands for is left to it; asking for one would make it report a wrong exit code.
     """
     try:
         if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-            return
+            return True
     except ChildProcessError:
-        return
+        return False
     awaited = {
         item.pid
         for item in gc.get_objects()
@@ -203,6 +207,7 @@ def _reap_left_behind() -> None:
                 os.waitpid(pid, os.WNOHANG)
             except ChildProcessError:
                 continue
+    return True
 
 
 def _children() -> list[int]:
