@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A container engine, if this machine has none running: dockerd from Debian, started and stopped by us alone.
 #   compose/engine.sh start    says "running" (it was there) or "started" (by us)
-#   compose/engine.sh stop     stops the one we started, and no other
+#   compose/engine.sh stop     stops the one we started, and no other, unless containers are still running
 set -euo pipefail
 
 state=/run/fencepost-engine
@@ -59,6 +59,10 @@ start() {
 
 stop() {
   ours || return 0
+  if [[ -n $(docker ps --quiet) ]]; then # somebody else's by now
+    echo "fencepost: containers are running, so the engine is left running" >&2
+    return 0
+  fi
   read -r pid _ <"$state/process"
   kill "$pid"
   for _ in $(seq 300); do

@@ -3,11 +3,13 @@
 # An image that is there already is left as it is.
 #   compose/make-image.sh debian    debian:bookworm-slim, through debootstrap (needs root)
 #   compose/make-image.sh kafka     apache/kafka:VERSION, which honours the same KAFKA_* variables
+#   compose/make-image.sh python    python:3.11-slim, Debian's Python under the same commands
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 python=${FENCEPOST_PYTHON:-.venv/bin/python}
 debian=debian:bookworm-slim
+python_image=python:3.11-slim
 work=
 
 fail() {
@@ -51,13 +53,22 @@ make_kafka() {
     >/dev/null 2>"$work/build.log" || fail "docker build failed: $(tail -n 1 "$work/build.log")"
 }
 
+make_python() {
+  has_image "$python_image" && return
+  make_debian
+  echo "fencepost: making $python_image" >&2
+  DOCKER_BUILDKIT=0 docker build --network host --quiet --label fencepost.made=offline --tag "$python_image" \
+    compose/python >/dev/null 2>"$work/build.log" || fail "docker build failed: $(tail -n 1 "$work/build.log")"
+}
+
 docker version >/dev/null 2>&1 || fail "no container engine answers: start one with compose/engine.sh start"
 scratch
 case ${1:-} in
   debian) make_debian ;;
   kafka) make_kafka ;;
+  python) make_python ;;
   *)
-    echo "usage: compose/make-image.sh debian|kafka" >&2
+    echo "usage: compose/make-image.sh debian|kafka|python" >&2
     exit 2
     ;;
 esac
