@@ -62,6 +62,7 @@ class Acquisitions:
         self._ending: _Ending | None = None
         self._not_before_s = 0.0
         self._number = 0
+        self._fenced_wall_ms = 0  # when the last fence transaction began to be sent, by the own clock
         self._newly_held: list[int] = []
         self._tasks_ends: dict[tuple[str, int], int] = {}
 
@@ -95,7 +96,7 @@ class Acquisitions:
 
     # -- what was read ------------------------------------------------------------------------------------------
 
-    def fence_read(self, record: FenceRecord) -> None:
+    def fence_read(self, record: FenceRecord, appended_ms: int) -> None:
         """A fence record of the owners topic, in the order of the log."""
         number = record.partition
         picture = self._picture(number).fold(record)
@@ -104,6 +105,9 @@ class Acquisitions:
         if partition is None:
             return
         if record.nonce == partition.nonce and partition.nonce:
+            if not partition.own_nonce_on_owners:
+                # Before anything is decided here: slots must not come due by a clock that is wrong.
+                self._context.compare_clock(self._fenced_wall_ms, appended_ms)
             partition.own_nonce_on_owners = True
             if record.released and partition.holding.phase is Phase.RELEASING:
                 self._feed(number, own.ReleaseRead())
@@ -252,6 +256,7 @@ class Acquisitions:
                     raise Refused(f"partition {number} is not being acquired any more")
 
         sentinel = self._sentinel(records[0])
+        self._fenced_wall_ms = context.clock.wall_ms()
         outcome = self._ring.commit(records, offsets, self._member.metadata, check, sentinel, SEND_LIMIT_S)
         if isinstance(outcome, Committed):
             tasks = context.topics.tasks

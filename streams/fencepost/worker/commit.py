@@ -103,10 +103,8 @@ class Committer:
         if place not in sent.expected or sent.expected[place] != value:
             return False
         del sent.expected[place]
-        if not sent.expected and self._context.clock.observe(sent.wall_ms, appended_ms, self._context.clock.wall_ms()):
-            self._context.log.warning(
-                "this machine's clock differs from the brokers'", difference_s=self._context.clock.difference_ms / 1000
-            )
+        if not sent.expected:
+            self._context.compare_clock(sent.wall_ms, appended_ms)
         return True
 
     def _attempt(self, batch: Batch) -> Pushed:

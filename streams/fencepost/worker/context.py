@@ -58,6 +58,13 @@ class LaneContext:
         candidates = staying or served
         return candidates[0] if candidates else None
 
+    def compare_clock(self, sent_wall_ms: int, appended_ms: int) -> None:
+        """A record of ours came back: the broker put its time on it somewhere between sending and reading."""
+        if self.clock.observe(sent_wall_ms, appended_ms, self.clock.wall_ms()):
+            self.log.warning(
+                "this machine's clock differs from the brokers'", difference_s=self.clock.difference_ms / 1000
+            )
+
     def stamp(self, partition: Partition, renewing: dict[int, str], renewal: int) -> OffsetStamp:
         """What goes with an offset: the last renewal that can have extended a lease of the partition."""
         number = partition.number

@@ -6,11 +6,13 @@ import random
 import time
 from collections.abc import Callable
 
+from fencepost.codec import BadRecord
 from fencepost.core.events import Adopted, Checkpointed, Ended, Interrupted, Started, Woken
 from fencepost.core.evolve import builder
 from fencepost.core.ids import partition_of
 from fencepost.core.ownership import Phase
 from fencepost.core.task import Cause, Outcome
+from fencepost.wire.work import check_checkpoint
 from fencepost.worker.batch import Batch, Part
 from fencepost.worker.context import LaneContext
 from fencepost.worker.intake import Intake, Taken
@@ -21,6 +23,7 @@ _new_ended = builder(Ended)
 
 TIDY_AFTER_S = 0.5
 QUEUE_STEP = 500
+WOKEN_STEP = 500
 CLOGGED_AFTER_S = 0.5
 
 Report = RunEnded | RunCheckpoint | Refused
@@ -79,8 +82,7 @@ class Decisions:
             partition = self._partition_of(report.task)
             if isinstance(report, RunCheckpoint):
                 if partition is not None and partition.served:
-                    part = batch.part(partition.number, partition.nonce)
-                    self._intake.apply(partition, part, report.task, Checkpointed(report.epoch, report.data), now_ms)
+                    self._checkpoint(partition, batch.part(partition.number, partition.nonce), report, now_ms)
                 continue
             ended = _as_ended(report)
             if partition is None:
@@ -93,6 +95,14 @@ class Decisions:
             self._apply_end(partition, batch.part(partition.number, partition.nonce), ended, now_ms)
         if reports:
             self._reported_s = time.monotonic()
+
+    def _checkpoint(self, partition: Partition, part: Part, report: RunCheckpoint, now_ms: int) -> None:
+        try:
+            check_checkpoint(report.data)
+        except BadRecord as bad:
+            self._context.log.warning("checkpoint left out", task=report.task, epoch=report.epoch, why=str(bad))
+            return
+        self._intake.apply(partition, part, report.task, Checkpointed(report.epoch, report.data), now_ms)
 
     def _apply_end(self, partition: Partition, part: Part, ended: RunEnded, now_ms: int) -> None:
         event: Interrupted | Ended
@@ -151,7 +161,8 @@ class Decisions:
         share = max(1, room // max(1, len(starting)))
         for partition in starting:
             part = batch.part(partition.number, partition.nonce)
-            for task_id in list(partition.due(now_ms, max(0, min(room, share)))):
+            running = partition.due(now_ms, WOKEN_STEP, running=True)
+            for task_id in (*running, *partition.due(now_ms, min(room, share), running=False)):
                 self._intake.apply(partition, part, task_id, Woken(), now_ms)
             room -= self._start_ready(partition, part, room, now_ms)
         waiting = [item for item in starting if item.triggers]

@@ -275,7 +275,7 @@ class Lane:
             return
         try:
             if key.isdigit():
-                self._acquisitions.fence_read(decode_fence(value))
+                self._acquisitions.fence_read(decode_fence(value), message.timestamp()[1])
             else:
                 self._context.watch.note(decode_renewal(value), self._context.clock.boot_s())
         except BadRecord as bad:

@@ -11,6 +11,7 @@ from fencepost.core.machine import new_task, startable, wake_at_ms
 from fencepost.core.ownership import Holding, Phase
 from fencepost.core.task import Definition, Status, Task
 from fencepost.worker.orders import RunEnded
+from fencepost.worker.timers import Timers
 
 if TYPE_CHECKING:
     from fencepost.kafka.reader import Message
@@ -53,8 +54,8 @@ class Partition:
         self.checked_offset = -1  # triggers up to here were looked up in the definitions as of after they came
         self.check_until: tuple[int, int] | None = None  # (end of tasks-p, last trigger it speaks for)
         self.without_handler: set[str] = set()
-        self._timers: list[tuple[int, str]] = []
-        self._timer_of: dict[str, int] = {}
+        self._timers = Timers()  # of tasks that can start when their time comes
+        self._timers_running = Timers()  # of tasks with a run on: their overlap policy cannot wait for a free runner
         self._ready: list[tuple[int, int, str]] = []
         self._is_ready: set[str] = set()
         self._order = 0
@@ -92,11 +93,12 @@ class Partition:
         if startable(task, now_ms):
             self.make_ready(task_id, task)
         wake_ms = wake_at_ms(task, now_ms)
-        if wake_ms is None:
-            self._timer_of.pop(task_id, None)
-        elif self._timer_of.get(task_id) != wake_ms:
-            self._timer_of[task_id] = wake_ms
-            heapq.heappush(self._timers, (wake_ms, task_id))
+        if task.state.status is Status.RUNNING:
+            self._timers.set(task_id, None)
+            self._timers_running.set(task_id, wake_ms)
+        else:
+            self._timers_running.set(task_id, None)
+            self._timers.set(task_id, wake_ms)
 
     def make_ready(self, task_id: str, task: Task) -> None:
         if task_id in self._is_ready or task_id in self.waits or task_id in self.without_handler:
@@ -122,19 +124,13 @@ class Partition:
     def ready(self) -> int:
         return len(self._is_ready)
 
-    def due(self, now_ms: int, limit: int) -> Iterator[str]:
-        """Tasks whose time has come, at most `limit`; each is taken from the plan and planned again by `put`."""
-        while self._timers and limit > 0 and self._timers[0][0] <= now_ms:
-            wake_ms, task_id = heapq.heappop(self._timers)
-            if self._timer_of.get(task_id) == wake_ms:
-                del self._timer_of[task_id]
-                limit -= 1
-                yield task_id
+    def due(self, now_ms: int, limit: int, *, running: bool) -> list[str]:
+        """Tasks whose time has come, with a run on or without; each is planned again by `put`."""
+        return list((self._timers_running if running else self._timers).due(now_ms, limit))
 
     def next_due_ms(self) -> int | None:
-        while self._timers and self._timer_of.get(self._timers[0][1]) != self._timers[0][0]:
-            heapq.heappop(self._timers)
-        return self._timers[0][0] if self._timers else None
+        times = [at_ms for at_ms in (self._timers.next_ms(), self._timers_running.next_ms()) if at_ms is not None]
+        return min(times, default=None)
 
     def running(self) -> Iterator[Task]:
         """Tasks whose state says RUNNING."""
