@@ -38,6 +38,7 @@ from fencepost.kafka.errors import (
     problem_of,
 )
 from fencepost.kafka.member import GroupMetadata
+from fencepost.kafka.topics import DEAD_LETTER_MAX_BYTES
 from fencepost.settings import Settings
 
 RING_SIZE = 4
@@ -109,6 +110,7 @@ def make_producer(settings: Settings, transactional_id: str, on_error: Callable[
         "linger.ms": 0,
         "batch.num.messages": 10_000,
         "queue.buffering.max.messages": 1_000_000,
+        "message.max.bytes": DEAD_LETTER_MAX_BYTES,  # a dead letter is up to half again as large as what it holds
         "queue.buffering.max.kbytes": 262_144,
         "error_cb": on_error,
     }
