@@ -171,14 +171,32 @@ def _flag(value: Any) -> bool:
 
 
 def _commands(value: Any) -> tuple[str, ...]:
-    allowed = "a list of absolute paths (in a variable: separated by ':')"
+    allowed = "a list of absolute paths, or names to be found on PATH (in a variable: separated by ':')"
+    return _list(value, allowed, lambda item: item.startswith("/") or (item != "" and "/" not in item))
+
+
+def _variables(value: Any) -> tuple[str, ...]:
+    allowed = "a list of names of variables (in a variable: separated by ':')"
+    return _list(value, allowed, lambda item: re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", item) is not None)
+
+
+def _list(value: Any, allowed: str, good: Callable[[str], bool]) -> tuple[str, ...]:
     items = [part for part in value.split(":") if part] if isinstance(value, str) else value
     if not isinstance(items, list | tuple):
         raise _Bad(allowed)
     for item in items:
-        if not isinstance(item, str) or not item.startswith("/"):
+        if not isinstance(item, str) or not good(item):
             raise _Bad(allowed)
     return tuple(items)
+
+
+def _flag_or_auto(value: Any) -> bool | None:
+    if value == "auto":
+        return None
+    try:
+        return _flag(value)
+    except _Bad:
+        raise _Bad("auto, true or false") from None
 
 
 _KEYS: tuple[_Key, ...] = (
@@ -201,6 +219,11 @@ _KEYS: tuple[_Key, ...] = (
     _Key("worker.queue_limit", "queue_limit", _count(1, 100_000_000)),
     _Key("worker.stop_limit_s", "stop_limit_s", _number(0, 86400)),
     _Key("worker.commands", "commands", _commands),
+    _Key("worker.keep_env", "keep_env", _variables),
+    _Key("worker.uid", "uid", _count(0, 2**32 - 2)),
+    _Key("worker.gid", "gid", _count(0, 2**32 - 2)),
+    _Key("worker.strict_stop", "strict_stop", _flag_or_auto),
+    _Key("worker.containment", "containment", _choice("auto", "process-groups")),
     _Key("worker.logs", "logs", _flag),
     _Key("worker.http_host", "http_host", _text),
     _Key("worker.http_port", "http_port", _count(0, 65535)),
@@ -223,8 +246,9 @@ class _Value:
 class Settings:
     """All settings of a process. Durations in seconds (`*_s`). The numbers of the profile are already filled in.
 
-    Make one with :meth:`load`. `http_port` None: no HTTP; 0: any free port. `worker_id` None: a name is made up and the
-    worker is a dynamic member of the group.
+    Make one with :meth:`load`; the keys are explained in ``config/default.toml``. `http_port` None: no HTTP; 0: any
+    free port. `worker_id` None: a name is made up and the worker is a dynamic member of the group. `strict_stop` None:
+    where this machine needs it.
     """
 
     namespace: str = "fencepost"
@@ -247,6 +271,11 @@ class Settings:
     queue_limit: int = 10_000
     stop_limit_s: float = 30.0
     commands: tuple[str, ...] = ()
+    keep_env: tuple[str, ...] = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
+    uid: int | None = None
+    gid: int | None = None
+    strict_stop: bool | None = None
+    containment: str = "auto"
     logs: bool = True
     http_host: str = "127.0.0.1"
     http_port: int | None = None

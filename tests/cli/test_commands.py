@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from fencepost.cli.main import run
+from fencepost.client import Client
+from fencepost.kafka.errors import DeliveryUnknown
 
 NOBODY = "127.0.0.1:1"  # nothing listens there
 
@@ -85,7 +87,7 @@ def test_a_time_that_is_over_has_no_next_one() -> None:
         (["init", "--partitions", "0"], "--partitions is 0; allowed: 1 to 10000"),
         (["init", "--profile", "fast"], "allowed: one of standard, swift, quick"),
         (["worker", "--app", "shop"], "allowed: module:attribute"),
-        (["worker", "--allow", "true"], "allowed: a list of absolute paths"),
+        (["worker", "--allow", "./true"], "allowed: a list of absolute paths"),
         (["tasks", "--config", "/nowhere.toml"], "cannot read the settings file /nowhere.toml"),
         (["runs", "--since", "soon", "--bootstrap", NOBODY, "x" * 256], "ID: a task ID has at most 255 bytes"),
         (["status", "--folder"], "requires an argument"),
@@ -105,6 +107,27 @@ def test_a_bad_value_ends_the_process_with_2_and_one_line() -> None:
     done = fencepost("next", "--cron", "61 * * * *")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
+
+
+def test_a_trigger_nobody_can_tell_of_exits_with_3_and_says_how_to_repeat_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Case E03: not success and not failure; the same ID makes a second try harmless."""
+
+    def unknown(*_arguments: object, **_named: object) -> None:
+        raise DeliveryUnknown("no answer within 30 s")
+
+    monkeypatch.setattr(Client, "trigger", unknown)
+    assert run(["trigger", "x", "--id", "a", "--json"]) == 3
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "fencepost trigger x --id a" in shown.err
+
+
+def test_an_app_that_cannot_be_imported_is_bad_input(tmp_path: Path) -> None:
+    done = fencepost("worker", "--app", "nowhere_at_all:app", "--config", os.devnull)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "app: nowhere_at_all:app cannot be imported" in done.stderr
 
 
 def test_without_kafka_a_command_fails_with_1_and_names_the_address() -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fencepost.cli.failures import BadInput, Failure
 from fencepost.cli.options import Bootstrap, Config, Namespace, load_settings
 
 
@@ -56,7 +57,14 @@ def worker(
     )
     # Loaded here: no other command needs the worker, and it takes as long as all of them together.
     from fencepost import logs
+    from fencepost.worker.guard.start import AppNotImported, GuardError
     from fencepost.worker.worker import main
 
     logs.configure(settings)
-    raise typer.Exit(main(settings))
+    try:
+        code = main(settings)
+    except AppNotImported as error:
+        raise BadInput(str(error)) from error
+    except GuardError as error:
+        raise Failure(str(error)) from error
+    raise typer.Exit(code)

@@ -305,4 +305,9 @@ def _runner_settings(settings: Settings, slots: int) -> RunnerSettings:
         margin_s=settings.margin_s,
         beat_ttl_s=max(settings.lease_ttl_s, LONGEST_CALL_S),
         commands=settings.commands,
+        keep_env=settings.keep_env,
+        uid=settings.uid,
+        gid=settings.gid,
+        strict_stop=settings.strict_stop,
+        containment=settings.containment,
     )
