@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -412,13 +413,28 @@ def _isolate(wanted: str) -> tuple[str, list[str]]:
             return "pid-namespace", notes
         except OSError as error:
             notes.append(f"no PID namespace: {error.strerror}")
-        try:
+        number = _tried_elsewhere(linux.unshare_user_and_pids)
+        if number == 0:
             linux.unshare_user_and_pids()
             return "user-pid-namespace", notes
-        except OSError as error:
-            notes.append(f"no user namespace: {error.strerror}")
+        notes.append(f"no user namespace: {os.strerror(number)}")
     notes.append("processes that leave their session would outlive a guard that is killed")
     return "process-groups", notes
+
+
+def _tried_elsewhere(step: Callable[[], None]) -> int:
+    """The errno that this fails with in a child, or 0: what fails half-way cannot be taken back."""
+    pid = os.fork()
+    if pid == 0:
+        number = 1
+        try:
+            step()
+            number = 0
+        except OSError as error:
+            number = error.errno or 1
+        finally:
+            os._exit(number)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def build_house(wanted: str, zygote_argv: list[str], keep: tuple[int, ...], life_fd: int) -> _House:
