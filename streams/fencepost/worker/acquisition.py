@@ -226,10 +226,21 @@ class Acquisitions:
         for partition in asking:
             number = partition.number
             if number not in answers or number not in control:
+                self._end_who_holds_it_up(partition)
                 continue
             answer = answers[number]
             partition.control_start = control[number].offset
             self._feed(number, own.Answered(answer.offset, answer.stamp, at_boot_s))
+
+    def _end_who_holds_it_up(self, partition: Partition) -> None:
+        """No stable answer: a transaction is pending. By now the owners topic may name a holder to be ended.
+
+        A lane that just started is assigned its partitions before it has read of anybody.
+        """
+        picture = self._picture(partition.number)
+        if picture.to_end(self._context.lane, partition.holding.ended):
+            partition.holding, commands = own.acquire(partition.number, self._context.lane, picture)
+            self._do(partition, commands)
 
     def _fence(self) -> None:
         fencing = self._in(Phase.FENCING)
