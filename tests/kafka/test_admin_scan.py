@@ -126,6 +126,34 @@ def test_one_key_is_read_from_the_partition_that_owns_it(settings: Settings, top
     assert {record.partition for record in got} == {partition_of("задача-1".encode(), 3)}
 
 
+@pytest.mark.slow
+def test_a_compacted_partition_with_gaps_and_tombstones_is_read_to_its_end(settings: Settings, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": settings.bootstrap})
+    name = f"{topic}-compacted"
+    config = {
+        "cleanup.policy": "compact",
+        "segment.ms": "100",
+        "min.cleanable.dirty.ratio": "0.01",
+        "delete.retention.ms": "0",
+    }
+    admin.create_topics([NewTopic(name, 1, 1, config=config)])[name].result()
+    for _ in range(20):
+        put(settings, name, 0, [b"a", b"b", b"c"])
+    put(settings, name, 0, [b"a", None, None])
+    until_s = time.monotonic() + 90
+    # Appending rolls the segment that is to be compacted; the broker's cleaner looks every few seconds.
+    while len(left := list(scan(settings, name))) > 12:
+        assert time.monotonic() < until_s, "the broker does not compact"
+        put(settings, name, 0, [b"a"])
+        time.sleep(0.5)
+    offsets = [record.offset for record in left]
+    assert offsets != list(range(offsets[0], offsets[0] + len(offsets)))  # gaps
+    newest = {record.key: record.value for record in left}
+    assert newest[b"k0"] == b"a"
+    assert newest.get(b"k1") is None
+    admin.delete_topics([name])[name].result()
+
+
 def test_a_topic_that_is_not_there_is_named(settings: Settings) -> None:
     with pytest.raises(NotInitialised, match="nowhere"):
         list(scan(settings, "nowhere"))

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -265,6 +266,35 @@ def test_files_are_applied_with_a_difference_first(shop: Shop) -> None:
     shop.await_event("applied/b", lambda: shop.run("delete", "applied/b"), "deleted")
     assert shop.json("describe", "applied/b")["status"] == "deleted"
     assert shop.json("next", "applied/b")["reason"] == "deleted"
+
+
+@pytest.mark.slow
+def test_the_embedded_kafka_is_started_initialised_and_stopped(tmp_path: Path) -> None:
+    shop = Shop("127.0.0.1:1", tmp_path)
+    folder = ("--folder", str(tmp_path / "kafka"))
+    assert "run `fencepost up`" in shop.run("status", *folder, code=1).stdout
+    started = shop.json("up", *folder, "--port", str(two_free_ports()))
+    try:
+        assert started["running"] is True
+        document = shop.json("init", "--bootstrap", started["bootstrap"], "--partitions", "1")
+        assert document["group_protocol"] == "consumer"
+        assert shop.json("status", *folder)["nodes"][0]["pid"] == started["nodes"][0]["pid"]
+    finally:
+        shop.run("down", *folder)
+    assert shop.json("status", *folder, code=1)["nodes"][0]["pid"] is None
+    assert "holds no cluster" in shop.run("down", "--folder", str(tmp_path / "none"), code=1).stderr
+
+
+def two_free_ports() -> int:
+    for port in range(30_000 + os.getpid() % 20_000, 65_000, 2):
+        with socket.socket() as one, socket.socket() as other:
+            try:
+                one.bind(("127.0.0.1", port))
+                other.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no free ports")
 
 
 def test_prune_deletes_what_is_in_no_file(kafka: Cluster, shop: Shop) -> None:

@@ -11,7 +11,7 @@ import typer
 from fencepost.cli.options import Bootstrap, Config, Json, Namespace, load_settings
 from fencepost.cli.output import emit, note, say
 from fencepost.cli.owned import read_owners
-from fencepost.cli.view import TaskView, load_partition, load_tasks
+from fencepost.cli.view import TaskView, declared, load_partition
 from fencepost.codec import BadRecord
 from fencepost.core.commands import History
 from fencepost.core.schedule import Schedule
@@ -65,7 +65,7 @@ def verify(
 def check(settings: Settings) -> Verdict:
     """All partitions, one after the other. Raises KafkaProblem."""
     partitions = load_namespace(settings).partitions
-    schedules = {task: view.schedule for task, view in load_tasks(settings).items() if view.schedule is not None}
+    schedules = {task: item.schedule for task, item in declared(settings).items() if item.schedule is not None}
     verdict = Verdict()
     for number in range(partitions):
         findings, counts = _check_settled(settings, number, schedules, verdict)
@@ -100,7 +100,7 @@ def _check_partition(
     complete = _first_offset(settings, topics.runs, number) == 0
     checker = PartitionCheck(
         complete,
-        {task: schedules[task] for task in views.keys() & schedules.keys()},
+        {task: schedule for task in views if (schedule := views[task].schedule or schedules.get(task)) is not None},
         {task: _waiting_slots(view) for task, view in views.items()},
         None if fence is None else (fence.nonce, fence.released),
     )

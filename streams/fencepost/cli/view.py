@@ -121,11 +121,22 @@ def load_tasks(settings: Settings, only: str | None = None) -> dict[str, TaskVie
 
 
 def load_partition(settings: Settings, number: int) -> dict[str, TaskView]:
-    """The states and what waits, of one partition; no definitions."""
+    """The tasks of one partition that are defined in the topic or have a state."""
+    topics = Topics(settings.namespace)
     views: dict[str, TaskView] = {}
-    for key, record in newest(scan(settings, Topics(settings.namespace).state, [number])):
+    for key, record in newest(scan(settings, topics.tasks, [number])):
+        _take_definition(views, key, record)
+    for key, record in newest(scan(settings, topics.state, [number])):
         _take_state(views, key, record)
     return views
+
+
+def declared(settings: Settings) -> dict[str, Definition]:
+    """What the app declares for exact IDs, if it is named. Raises AppError."""
+    if settings.app is None:
+        return {}
+    definitions = load_app(settings.app).definitions()
+    return {item.task: item for item in definitions if not any(sign in item.task for sign in "*?[")}
 
 
 def newest(records: Iterable[Record]) -> Iterator[tuple[str, Record]]:
@@ -175,13 +186,9 @@ def _split(key: str) -> tuple[str, str | None]:
 
 def _take_declared(settings: Settings, views: dict[str, TaskView]) -> None:
     """What the app declares for exact IDs, where it is named; an ID's own record in the topic goes before it."""
-    if settings.app is None:
-        return
-    for definition in load_app(settings.app).definitions():
-        view = views.get(definition.task)
-        if view is None and not any(sign in definition.task for sign in "*?["):
-            view = views[definition.task] = TaskView(definition.task)
-        if view is not None and view.definition is None and view.problem is None:
+    for task_id, definition in declared(settings).items():
+        view = views.setdefault(task_id, TaskView(task_id))
+        if view.definition is None and view.problem is None:
             view.definition, view.defined_in = definition, "code"
 
 
