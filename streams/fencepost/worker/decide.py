@@ -25,6 +25,7 @@ TIDY_AFTER_S = 0.5
 QUEUE_STEP = 500
 WOKEN_STEP = 500
 CLOGGED_AFTER_S = 0.5
+DEFINITIONS_STEP = 10_000  # tasks given their definition in one batch: a million would keep the loop from beating
 
 Report = RunEnded | RunCheckpoint | Refused
 
@@ -49,13 +50,15 @@ class Decisions:
         now_ms = context.clock.now_ms()
         batch = Batch(now_ms)
         self._apply_reports(reports, batch, now_ms)
+        left = DEFINITIONS_STEP
         for partition in list(context.partitions.values()):
             if not partition.served:
                 continue
             part = batch.part(partition.number, partition.nonce)
-            self._apply_restored(partition, part, now_ms)
+            left -= self._apply_restored(partition, part, left, now_ms)
             self._end_waits(partition, part, now_ms)
-            self._intake.definitions(partition, part, now_ms)
+            if not partition.undefined:  # what is read now is newer
+                left -= self._intake.definitions(partition, part, left, now_ms)
             self._intake.control(partition, part, now_ms)
         if may_start:
             self._start(batch, now_ms)
@@ -120,17 +123,24 @@ class Decisions:
     def _partition_of(self, task_id: str) -> Partition | None:
         return self._context.partitions.get(partition_of(task_id.encode(), self._context.partition_count))
 
-    def _apply_restored(self, partition: Partition, part: Part, now_ms: int) -> None:
-        """Definitions that changed while nobody looked, and reports that came while the partition was not held."""
-        for task_id, definition in partition.undefined:
+    def _apply_restored(self, partition: Partition, part: Part, limit: int, now_ms: int) -> int:
+        """Definitions of restored tasks, `limit` of them, and reports that came while the partition was not held.
+
+        Tasks found RUNNING come first and whatever the limit: how their runs' ends count is for the definition to say.
+        Returns how many were taken.
+        """
+        taken = 0
+        while partition.undefined and (taken < limit or partition.undefined[0][0] in partition.found_running):
+            task_id, definition = partition.undefined.popleft()
             self._intake.define(partition, part, task_id, definition, now_ms, restored=True)
-        partition.undefined = []
+            taken += 1
         for task_id, epoch in partition.adopted:
             self._intake.apply(partition, part, task_id, Adopted(epoch, partition.nonce), now_ms)
         partition.adopted = []
         for key, report in list(partition.found.items()):
             del partition.found[key]
             self._apply_end(partition, part, report, now_ms)
+        return taken
 
     def _end_waits(self, partition: Partition, part: Part, now_ms: int) -> None:
         """Runs of earlier holders whose lease is over for certain."""

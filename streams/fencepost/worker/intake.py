@@ -58,14 +58,17 @@ class Intake:
         except IllegalEvent as illegal:
             self._context.log.info("event left out", task=task_id, why=str(illegal))
             return False
-        part.touch(task_id, before)
-        part.add(task_id, after, commands)
+        if commands or after.state is not before.state or task_id in part.after:
+            part.touch(task_id, before)
+            part.add(task_id, after, commands)
         partition.put(task_id, after, now_ms)
         return True
 
-    def definitions(self, partition: Partition, part: Part, now_ms: int) -> None:
-        """Changed definitions, in their order."""
-        while partition.changes:
+    def definitions(self, partition: Partition, part: Part, limit: int, now_ms: int) -> int:
+        """Changed definitions, in their order, `limit` at most; returns how many were taken."""
+        taken = 0
+        while partition.changes and taken < limit:
+            taken += 1
             message = partition.changes.popleft()
             try:
                 task_id, definition = read_definition(message.key(), message.value())
@@ -78,6 +81,7 @@ class Intake:
             else:
                 partition.definitions[task_id] = definition
             self.define(partition, part, task_id, definition, now_ms)
+        return taken
 
     def define(
         self, partition: Partition, part: Part, task_id: str, definition: Definition | None, now_ms: int, *,

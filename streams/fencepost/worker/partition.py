@@ -50,7 +50,8 @@ class Partition:
         self.control_committed = -1
         self.triggers_committed = -1
         self.adopted: list[tuple[str, int]] = []  # runs of this process that go on under the new nonce
-        self.undefined: list[tuple[str, Definition | None]] = []  # definitions that changed while nobody looked
+        self.undefined: deque[tuple[str, Definition | None]] = deque()  # restored tasks still without definition
+        self.found_running: set[str] = set()  # tasks that were RUNNING when restored: first in `undefined`
         self.checked_offset = -1  # triggers up to here were looked up in the definitions as of after they came
         self.check_until: tuple[int, int] | None = None  # (end of tasks-p, last trigger it speaks for)
         self.without_handler: set[str] = set()

@@ -27,6 +27,7 @@ class Takeover:
             context.log.error("a record this worker cannot read is left alone", task=name, why=why)
         for task_id, task in restored.tasks.items():
             partition.put(task_id, task, now_ms)
+        partition.found_running = {task.state.task for task in partition.running()}
         self._find_changed_definitions(partition)
         counted_from_s = context.watch.waits_from(partition.holding.stamp, partition.holding.answered_boot_s)
         for task in list(partition.running()):
@@ -53,9 +54,13 @@ class Takeover:
         for task_id, declared in context.declared.exact.items():
             if partition_of(task_id.encode(), context.partition_count) == partition.number:
                 definitions.setdefault(task_id, declared)
+        for task_id in partition.found_running:
+            partition.undefined.append((task_id, definitions.get(task_id) or context.declared.find(task_id)))
         for task_id, definition in definitions.items():
+            if task_id in partition.found_running:
+                continue
             if task_id in partition.tasks or definition.schedule is not None:
                 partition.undefined.append((task_id, definition))
         for task_id in partition.tasks:
-            if task_id not in definitions:
+            if task_id not in definitions and task_id not in partition.found_running:
                 partition.undefined.append((task_id, context.declared.find(task_id)))
