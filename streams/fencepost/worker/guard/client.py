@@ -17,7 +17,7 @@ from typing import Any
 from fencepost.core.task import Cause, CommandHandler, Isolation, Outcome, PythonHandler
 from fencepost.worker.guard import control, linux, wire
 from fencepost.worker.guard.control import Kind, NotSpawned, ToGuard, ToWorker, Why
-from fencepost.worker.guard.deadlines import END_EARLY_S
+from fencepost.worker.guard.deadlines import DIE_EARLY_S, END_EARLY_S
 from fencepost.worker.guard.leases import Leases
 from fencepost.worker.guard.mechanism import Mechanism, frozen_by_cgroup_v1
 from fencepost.worker.guard.pricing import BUDGET_S, MOST_AHEAD, REFILL_S, Prices
@@ -628,6 +628,7 @@ class GuardedRunners:
     def _on_lost(self) -> None:
         """The guard is gone. Runs whose pipes have ended are gone too; of others nothing is claimed."""
         code = self._guard.wait()
+        now = linux.boot_s()
         until = time.monotonic() + _GUARD_GONE_WAIT_S
         poll = select.poll()
         for process in self._processes.values():
@@ -645,7 +646,9 @@ class GuardedRunners:
             if run.ended is not None:
                 self._finish(run, self._judge(run, run.ended))
             else:
-                run.stop_reason, run.stop_cause = run.stop_reason or "interrupted", run.stop_cause or Cause.STOPPED
+                late = now >= run.lease.began + run.life_s - DIE_EARLY_S
+                run.stop_reason = run.stop_reason or "interrupted"
+                run.stop_cause = run.stop_cause or (Cause.FENCED if late else Cause.STOPPED)
                 self._finish(run, self._stopped(run, "the guard is gone"))
         left = "" if not waiting else f"; {len(waiting)} runner(s) could not be seen to end"
         self._lost = f"the guard is gone ({_exit_text(code, b'') if code else 'exit code 0'}){left}"

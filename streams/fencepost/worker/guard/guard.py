@@ -79,6 +79,7 @@ class Guard:
         for fd in (self._zygote.fileno(), house.ended_fd, self._wake.fd, self._worker_pidfd):
             self._epoll.register(fd, select.EPOLLIN)
         self._worker_wants = 0
+        self._hastens = False
 
     def run(self) -> NoReturn:
         while True:
@@ -244,7 +245,7 @@ class Guard:
                 del self._by_pid[value]
                 self._ended(runner, self._told.get(value, -1))
             elif runner.why is not None:
-                orphans.kill_pidfd(runner.pidfd)
+                self._kill_now(runner)
 
     def _ended(self, runner: _Runner, status: int) -> None:
         runner.status = status
@@ -336,7 +337,12 @@ class Guard:
         if runner.why is None:
             runner.why, runner.token = why, token
             if runner.pidfd != -1:
-                orphans.kill_pidfd(runner.pidfd)
+                self._kill_now(runner)
+
+    def _kill_now(self, runner: _Runner) -> None:
+        orphans.kill_pidfd(runner.pidfd)
+        if self._hastens and orphans.pid_of(runner.pidfd) == runner.pid:
+            linux.hasten(runner.pid)
 
     def _next_look(self) -> float | None:
         times = [self._deadlines.next_look(), self._looks[0][0] if self._looks else None]
@@ -353,7 +359,9 @@ class Guard:
 
     def ready(self) -> None:
         notes = list(self._house.notes)
-        about = {"containment": self._house.containment, "scheduling": linux.raise_priority(), "notes": notes}
+        scheduling = linux.raise_priority()
+        self._hastens = scheduling == "fifo"
+        about = {"containment": self._house.containment, "scheduling": scheduling, "notes": notes}
         self._tell(bytes([ToWorker.READY]) + json.dumps(about).encode())
 
     # --- the end

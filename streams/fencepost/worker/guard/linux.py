@@ -165,3 +165,12 @@ def _raise_nice() -> str:
         return f"nice {os.nice(_NICE)}"
     except OSError:
         return "normal"
+
+
+def hasten(pid: int) -> None:
+    """Let a process that was killed go before others: even dying takes its turn on a processor."""
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            os.sched_setscheduler(int(thread), os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return  # gone already, or not permitted: it dies in its turn
