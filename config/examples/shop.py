@@ -1,4 +1,4 @@
-"""A small shop: a nightly report, prices that are refreshed, invoices by trigger.
+"""A small shop: a nightly report, prices that are refreshed, invoices and a newsletter by trigger.
 
 cd config/examples
 fencepost apply tasks.toml
@@ -42,3 +42,16 @@ async def refresh_prices(ctx: RunContext) -> None:
     """Async functions share a process; the task itself is in tasks.toml."""
     await asyncio.sleep(0.1)
     ctx.log(f"prices are fresh, for the slot {ctx.scheduled_for}")
+
+
+@app.function()
+def migrate(ctx: RunContext) -> int:
+    """A step at a time: the checkpoint says how many are done, also after the worker was lost."""
+    for step in range(ctx.last_checkpoint or 0, 10):
+        ctx.checkpoint(step + 1)
+    return 10
+
+
+@app.function()
+def send_newsletter(ctx: RunContext) -> None:
+    ctx.log(f"issue {ctx.payload['issue']}, mails marked {ctx.idempotency_key} so that a second try sends none twice")

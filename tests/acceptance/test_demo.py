@@ -17,8 +17,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fencepost.app import load_app
-from fencepost.cli.taskfile import read_task_files
 from fencepost.demo.beat import witness_file
 from fencepost.demo.witness import Kind, LeftOut, Line, Report, Timetable, check, check_folder
 
@@ -287,17 +285,3 @@ def test_no_lines_at_all_prove_nothing(tmp_path: Path) -> None:
 def test_a_line_that_is_none_is_found(tmp_path: Path) -> None:
     Path(witness_file(str(tmp_path), "order/1")).write_text("1\torder/1\t1\t7\tada\tbegin\t-\n2\torder/1\tone\n")
     assert kinds(check_folder(tmp_path)) == [Kind.UNREADABLE]
-
-
-# --- the examples ----------------------------------------------------------------------------------------------------
-
-
-def test_the_examples_can_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    examples = ROOT / "config" / "examples"
-    monkeypatch.syspath_prepend(str(examples))
-    app = load_app("shop:app")
-    tasks = read_task_files([examples / "tasks.toml"])
-    assert {task.task for task in tasks} == {"prices", "stocktaking", "greeting"}
-    known = set(app.handlers())
-    named = {task.handler.function for task in tasks if hasattr(task.handler, "function")}
-    assert named <= known

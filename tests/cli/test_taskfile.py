@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fencepost.app import load_app
 from fencepost.cli.apply import compare
 from fencepost.cli.failures import BadInput
 from fencepost.cli.taskfile import read_task_files
@@ -105,10 +106,13 @@ def test_a_task_in_two_files_names_both(tmp_path: Path) -> None:
         read_task_files([tmp_path / "a.toml", tmp_path / "b.toml"])
 
 
-def test_the_shipped_example_is_valid() -> None:
-    files = sorted((Path(__file__).resolve().parents[2] / "config" / "tasks").glob("*.toml"))
-    assert files
-    assert all(read_task_files([path]) for path in files)
+def test_the_shipped_example_is_valid_and_names_functions_that_its_app_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    examples = Path(__file__).resolve().parents[2] / "config" / "examples"
+    monkeypatch.syspath_prepend(str(examples))
+    tasks = read_task_files([examples / "tasks.toml"])
+    handlers = {task.handler.function for task in tasks if isinstance(task.handler, PythonHandler)}
+    assert handlers == {"refresh_prices", "report", "migrate", "send_newsletter"}
+    assert handlers <= set(load_app("shop:app").handlers())
 
 
 def definition(task: str, function: str = "f", **fields: object) -> Definition:
