@@ -71,8 +71,8 @@ def broker_settings(port: int) -> dict[str, str]:
     }
 
 
-def run(*command: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+def run(*command: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False, env=env)
 
 
 def cannot(reason: str) -> None:
