@@ -7,6 +7,7 @@ that is not reached is a figure, not a failure.
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import sys
@@ -33,6 +34,8 @@ MEASUREMENTS: dict[str, Measurement] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     signal.signal(signal.SIGTERM, _interrupt)
+    # A broker that has just started is asked again until it answers; that is no news here.
+    logging.getLogger("fencepost.kafka.client").setLevel(logging.CRITICAL)
     facts = machine.describe()
     results: list[Result] = []
     failed: list[str] = []

@@ -75,10 +75,9 @@ class PeerSide:
         seconds = (max(times) - min(times)) / 1e9
         return {"tasks": tasks, "seconds": seconds, "per_second": (tasks - 1) / seconds}
 
-    def latencies_ms(self, samples: int, spacing_s: tuple[float, float]) -> list[float]:
+    def latencies_ms(self, warm_up: int, samples: int, spacing_s: tuple[float, float]) -> list[float]:
         """From just before a task is sent to its first line, the worker being idle."""
         self._fresh()
-        warm_up = 20
         with self._worker() as worker:
             self._drive("enqueue", "-1", "1")
             wait_until(lambda: sink.count(self._sink) >= 1, 60, f"{self.peer.name} to run a task", 0.02, [worker])
