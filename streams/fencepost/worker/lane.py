@@ -332,7 +332,6 @@ class Lane:
         due_ms = work.slot_ms or work.due_ms or work.arrived_ms
         if due_ms:
             self._context.meters.run_started(task_id, max(0.0, (self._context.clock.now_ms() - due_ms) / 1000))
-        slot_or_due = work.slot_ms if work.slot_ms is not None else (work.due_ms or None)
         return _new_order(
             task=task_id,
             epoch=run.epoch,
@@ -343,7 +342,7 @@ class Lane:
             handler=definition.handler,
             payload=work.payload if work.payload is not None else definition.payload,
             headers=work.headers,
-            scheduled_for_ms=slot_or_due,
+            scheduled_for_ms=work.slot_ms,
             idempotency_key=f"{task_id}:{work.seq}",
             checkpoint=launch.checkpoint,
             timeout_s=definition.timeout_s,
