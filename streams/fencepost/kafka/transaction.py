@@ -113,6 +113,9 @@ def make_producer(settings: Settings, transactional_id: str, on_error: Callable[
         "message.max.bytes": DEAD_LETTER_MAX_BYTES,  # a dead letter is up to half again as large as what it holds
         "queue.buffering.max.kbytes": 262_144,
         "error_cb": on_error,
+        # After all brokers were gone for a moment the client would forget them and start over from the bootstrap list,
+        # but its cached group coordinator stays a forgotten one, and sending offsets then blocks for ever.
+        "metadata.recovery.strategy": "none",
     }
     return Producer(client_config(settings, "lane", **config) | {"logger": _Ears(on_error)})
 
