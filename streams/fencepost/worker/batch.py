@@ -110,6 +110,7 @@ class Batch:
     at_ms: int
     parts: dict[int, Part] = field(default_factory=dict)
     attempts: int = 0
+    written: bool = False  # found in the log after an unclear outcome: its records must not be written a second time
 
     def part(self, partition: int, nonce: str) -> Part:
         known = self.parts.get(partition)

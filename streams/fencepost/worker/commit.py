@@ -52,6 +52,16 @@ class _Sent:
     wall_ms: int
 
 
+@dataclass(slots=True)
+class _Doubt:
+    """A transaction whose outcome is not known. If its sentinel is read, all of it was committed."""
+
+    batch: Batch
+    place: tuple[str, int]
+    sentinel: bytes | None
+    read: bool
+
+
 class Committer:
     """The only user of the ring for batches. `route` handles whatever else the reader brings meanwhile."""
 
@@ -74,14 +84,14 @@ class Committer:
         self._route = route
         self._number = 0
         self._sent: _Sent | None = None
-        self._unclear = False
+        self._unclear: _Doubt | None = None
 
     def push(self, batch: Batch) -> Pushed:
         """One attempt at the parts that are still held."""
         began = time.monotonic()
         try:
-            if self._unclear:
-                self._settle(batch)
+            if self._unclear is not None:
+                self._settle(batch, self._unclear)
             outcome = self._attempt(batch)
         except StepDown as problem:
             self._context.log.warning("producer fenced", why=str(problem))
@@ -96,6 +106,9 @@ class Committer:
 
     def came_back(self, topic: str, partition: int, key: bytes | None, value: bytes | None, appended_ms: int) -> bool:
         """Whether this record is one the transaction under way waits for; then it is crossed off."""
+        doubt = self._unclear
+        if doubt is not None and key == SENTINEL_KEY and (topic, partition) == doubt.place and value == doubt.sentinel:
+            doubt.read = True
         sent = self._sent
         if sent is None or key is None:
             return False
@@ -120,6 +133,8 @@ class Committer:
         records: list[OutRecord] = []
         others: list[OutRecord] = []
         for part in parts:  # state records first: their partition takes the sentinel
+            if batch.written:
+                continue
             of_state, rest = self._encoder.records(part, expected)
             records += of_state
             others += rest
@@ -138,12 +153,12 @@ class Committer:
                 self._confirm()
                 return Pushed.CONFIRMED
             self._context.log.warning("a committed batch has not come back yet", missing=len(expected))
-            self._unclear = True
+            self._doubt(batch, sentinel, expected)
         elif isinstance(outcome, Aborted):
             self._context.log.info("transaction aborted", why=outcome.reason)
         else:
             self._context.log.warning("outcome of a transaction unknown", why=outcome.reason)
-            self._unclear = True
+            self._doubt(batch, sentinel, expected)
         self._forget_sent()
         return Pushed.AGAIN
 
@@ -218,24 +233,27 @@ class Committer:
         self._sent = None
         self._context.lease.drop()
 
-    def _settle(self, batch: Batch) -> None:
+    def _doubt(self, batch: Batch, sentinel: OutRecord, expected: Expected) -> None:
+        place = (sentinel.topic, sentinel.partition)
+        self._unclear = _Doubt(batch, place, sentinel.value, (*place, SENTINEL_KEY) not in expected)
+
+    def _settle(self, batch: Batch, doubt: _Doubt) -> None:
         """Before anything is offered again: all earlier transactions decided, and read to the end as of after that."""
         context = self._context
         self._ring.settle(SEND_LIMIT_S)
-        places = [
+        places = {
             (context.topics.state, part.partition)
             for part in batch.parts.values()
             if context.holds(part.partition, part.nonce)
-        ]
-        ends = self._bounds.ends(places, SEND_LIMIT_S)
+        }
+        ends = self._bounds.ends({*places, doubt.place}, SEND_LIMIT_S)
         until = time.monotonic() + SEND_LIMIT_S
-        while any(self._reader.position(*place) < end for place, end in ends.items() if self._held(batch, place[1])):
+        while any(0 <= self._reader.position(*place) < end for place, end in ends.items()):
             self._route(self._reader.take(0.02))
             context.runners.beat()
             if time.monotonic() > until:
                 raise RetryLater("the log could not be read to its end")
-        self._unclear = False
-
-    def _held(self, batch: Batch, partition: int) -> bool:
-        part = batch.parts.get(partition)
-        return part is not None and self._context.holds(partition, part.nonce)
+        self._unclear = None
+        if doubt.read and doubt.batch is batch:
+            context.log.info("a transaction in doubt was committed", partitions=sorted(batch.parts))
+            batch.written = True
