@@ -58,7 +58,9 @@ def proxied_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[P
 
     with Proxy() as proxy:
         listener = ProxyListener(proxy.port)
-        with Cluster(tmp_path_factory.mktemp("kafka-proxied"), proxy=listener) as cluster:
+        quick_cleaner = {"log.cleaner.backoff.ms": "200"}  # a test of compacted logs cannot wait for the stock 15 s
+        folder = tmp_path_factory.mktemp("kafka-proxied")
+        with Cluster(folder, proxy=listener, settings=quick_cleaner) as cluster:
             note_broker(f"embedded Apache Kafka {cluster.version}, one node behind a proxy")
             proxy.forward_to(cluster.proxy_target(1))
             yield proxy, cluster

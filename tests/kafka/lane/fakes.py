@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from fencepost.core.task import Cause, Outcome
 from fencepost.worker.orders import Refused, RunEnded, RunOrder, RunReport
@@ -133,7 +134,7 @@ class FakeRunners:
                 if name == task
             ]
 
-    # -- inside ---------------------------------------------------------------------------------------------------------
+    # -- inside -----------------------------------------------------------------------------------------------------
 
     def _launch(self, order: RunOrder) -> None:
         now_s = boot_s()
@@ -181,4 +182,4 @@ def succeed(order: RunOrder) -> RunEnded:
 def overlaps(*runners: FakeRunners, task: str) -> list[tuple[tuple[float, float], tuple[float, float]]]:
     """Pairs of runs of one task, of whatever lane, that lived at the same time."""
     lives = sorted(life for each in runners for life in each.intervals(task))
-    return [(one, other) for one, other in zip(lives, lives[1:], strict=False) if other[0] < one[1]]
+    return [(one, other) for one, other in pairwise(lives) if other[0] < one[1]]

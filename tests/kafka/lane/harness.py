@@ -150,7 +150,7 @@ class World:
     def trigger(self, *tasks: str, payload: Any = None) -> None:
         """A trigger for each, from a plain producer with Java's partitioner."""
         self.produce(
-            ((self.topics.triggers, task, {"payload": payload} if payload is not None else {}) for task in tasks)
+            (self.topics.triggers, task, {"payload": payload} if payload is not None else {}) for task in tasks
         )
 
     def produce(self, records: Iterable[tuple[str, str | bytes | None, Any]], **config: Any) -> None:
@@ -310,7 +310,10 @@ def make_lane(
     static: bool = False,
     **overrides: Any,
 ) -> Driven:
-    """A lane of its own worker, as `worker.py` makes one, with runners that tests script."""
+    """A lane of its own worker, as `worker.py` makes one, with runners that tests script.
+
+    It joins the group from here on, turned or not: make it when it is to join.
+    """
     settings = replace(world.settings, session_timeout_s=world.info.session_timeout_s, **overrides)
     made = new_identity(None)
     identity = Identity(worker or made.worker, made.incarnation, static)
