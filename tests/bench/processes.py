@@ -180,7 +180,7 @@ class Program:
     def check(self) -> None:
         """Raises BenchError with the end of its log if it has ended."""
         if self.ended:
-            raise BenchError(f"{self.name} ended with {self._process.returncode}: {tail(self.log)}")
+            raise BenchError(f"{self.name} ended with {self._process.returncode}:\n{tail(self.log)}")
 
 
 @contextmanager

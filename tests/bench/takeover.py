@@ -33,8 +33,11 @@ class Pair:
     def _start(self) -> Worker:
         return self.namespace.start_worker(f"w{next(self._names)}")
 
-    def replace(self, gone: Worker) -> None:
-        self.workers.remove(gone)
+    def take_out(self) -> Worker:
+        """The older worker, from now on not one of the pair: it may end."""
+        return self.workers.pop(0)
+
+    def fill_up(self) -> None:
         self.workers.append(self._start())
 
     def stop(self) -> None:
@@ -63,7 +66,7 @@ class Pair:
                     found.setdefault(trace.index, trace)
             return found.keys() == wanted
 
-        programs = [worker.program for worker in self.workers if not worker.program.ended]
+        programs = [worker.program for worker in self.workers]
         wait_until(done, TAKEOVER_S, f"runs of {len(wanted)} tasks", 0.01, programs)
         return found
 
@@ -115,11 +118,11 @@ def _kill(pair: Pair) -> tuple[list[float], list[float]]:
     if {trace.worker for trace in held.values()} != {victim.name}:
         raise BenchError("a rebalance came between: the runs to be interrupted are not all on one worker")
     start = sink.count(pair.namespace.sink)
-    at_s = victim.program.kill()
+    at_s = pair.take_out().program.kill()
     waiting = pair.trigger("trace", mine[HOLDING:])
     first = pair.await_traces(waiting, 1, start)
     again = pair.await_traces(holding, 2, start)
-    pair.replace(victim)
+    pair.fill_up()
     waited = [trace.monotonic_ns / 1e9 - at_s for trace in first.values()]
     interrupted = [trace.monotonic_ns / 1e9 - at_s for trace in again.values()]
     say(f"SIGKILL: waiting task {max(waited):.2f} s, interrupted run {max(interrupted):.2f} s")
@@ -132,13 +135,13 @@ def _terminate(pair: Pair) -> list[float]:
     victim = pair.workers[0]
     mine = sorted(partition for partition, name in owners.items() if name == victim.name)
     start = sink.count(pair.namespace.sink)
-    at_s = victim.program.terminate()
+    at_s = pair.take_out().program.terminate()
     asked = pair.trigger("trace", mine)
     first = pair.await_traces(asked, 1, start)
     code = victim.program.wait(30)
     if code != 0:
         raise BenchError(f"the worker that was asked to leave ended with {code}: see {victim.program.log}")
-    pair.replace(victim)
+    pair.fill_up()
     waited = [trace.monotonic_ns / 1e9 - at_s for trace in first.values() if trace.worker != victim.name]
     if not waited:
         raise BenchError("the worker that was asked to leave ran everything itself")
