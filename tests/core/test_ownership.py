@@ -19,7 +19,8 @@ def holder(lane: str) -> Holder:
     return Holder(lane, (f"ring-{lane}",))
 
 
-def held(picture: Picture = Picture()) -> Holding:
+def held() -> Holding:
+    picture = Picture()
     holding, _ = own.acquire(0, ME, picture)
     for event in (own.Answered(-1, None, 1.0), own.FenceSent("n1"), own.OwnNonceRead(picture.fold(fence(ME, "n1")))):
         holding, _ = own.step(holding, event)

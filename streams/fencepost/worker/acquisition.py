@@ -153,8 +153,10 @@ class Acquisitions:
         for partition in list(self._context.partitions.values()):
             self._check_read(partition)
         if self._newly_held and not self._in(Phase.READING):
-            self._context.log.info("holding", partitions=sorted(self._newly_held))
+            held = [number for number in sorted(self._newly_held) if number in self._context.partitions]
             self._newly_held = []
+            if held:
+                self._context.log.info("holding", partitions=held)
         if not self.busy or time.monotonic() < self._not_before_s:
             return
         try:

@@ -21,18 +21,6 @@ class Mechanism:
         return self.containment == "process-groups"
 
 
-def machine_notes() -> tuple[str, ...]:
-    """What about this machine's clock should be known: one that stops with a paused VM stops leases too."""
-    try:
-        source = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource").read_text("ascii").strip()
-        virtual = " hypervisor" in Path("/proc/cpuinfo").read_text("utf-8")
-    except OSError as error:
-        return (f"the clock source is not known: {error.strerror}",)
-    if source == "kvm-clock" or virtual:
-        return (f"this is a virtual machine (clock source {source}): if it is paused, its clock may stand still",)
-    return ()
-
-
 def frozen_by_cgroup_v1() -> bool:
     """Whether `docker pause` stops this process by cgroup v1's freezer, after which runs could go on for a moment."""
     try:

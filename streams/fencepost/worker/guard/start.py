@@ -15,7 +15,7 @@ from typing import Any
 from fencepost import codec
 from fencepost.worker.guard import control
 from fencepost.worker.guard.control import ToWorker
-from fencepost.worker.guard.mechanism import Mechanism, machine_notes
+from fencepost.worker.guard.mechanism import Mechanism
 from fencepost.worker.guard.page import TABLE_SLOTS, LeaseTable, new_memory
 from fencepost.worker.guard.settings import RunnerSettings
 
@@ -73,7 +73,7 @@ def start(settings: RunnerSettings) -> Started:
         raise
     finally:
         os.close(hello_read)
-    notes = (*about["notes"], *hello["notes"], *machine_notes())
+    notes = (*about["notes"], *hello["notes"])
     mechanism = Mechanism(about["containment"], about["scheduling"], notes)
     return Started(process, channel, table, mechanism, hello["functions"], hello["declared"])
 
