@@ -47,8 +47,10 @@ options.add_argument("-b", required=True)
 options.add_argument("-t", required=True)
 options.add_argument("-P", action="store_true", required=True)
 options.add_argument("-K")
+options.add_argument("-X", action="append", default=[])
 given = options.parse_args()
-producer = Producer({{"bootstrap.servers": given.b}})  # stock settings, the stock partitioner with them
+# Stock settings unless told otherwise, the stock partitioner with them.
+producer = Producer({{"bootstrap.servers": given.b, **dict(item.split("=", 1) for item in given.X)}})
 failures = []
 for line in sys.stdin.read().splitlines():
     key, _, value = line.partition(given.K) if given.K else (None, "", line)
