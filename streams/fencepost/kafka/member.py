@@ -76,7 +76,10 @@ class Member:
 
     def metadata(self) -> GroupMetadata:
         """Read afresh: metadata taken before a rebalance is refused afterwards."""
-        raw = self._consumer.consumer_group_metadata()
+        try:
+            raw = self._consumer.consumer_group_metadata()
+        except RuntimeError:  # the client library has none any more: it leaves the group, or was thrown out meanwhile
+            return GroupMetadata(None, -1, "")
         return _parse(raw)
 
     def committed(self, partitions: Collection[int], topic: str, timeout_s: float) -> dict[int, CommittedOffset]:
