@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -221,19 +222,12 @@ def test_results_that_were_written_before_the_guard_died_count(bench: Bench) -> 
 # --- R07: nothing piles up
 
 
-def zombies() -> int:
-    return sum(
-        process.info["status"] == psutil.STATUS_ZOMBIE for process in psutil.process_iter(["status"]) if _ours(process)
-    )
-
-
-def _ours(process: psutil.Process) -> bool:
-    try:
-        return process.name().startswith("fencepost") or any(
-            parent.name().startswith("fencepost") for parent in process.parents()
-        )
-    except psutil.NoSuchProcess:
-        return False
+def zombies(bench: Bench) -> int:
+    found = 0
+    for process in family(bench.runners.guard_pid):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += process.status() == psutil.STATUS_ZOMBIE
+    return found
 
 
 def descriptors(bench: Bench) -> list[int]:
@@ -270,7 +264,7 @@ def test_300_time_outs_and_300_double_forks_leave_no_zombie_and_no_descriptor(be
     assert sum(end.outcome is Outcome.TIMED_OUT for end in ends) == 300
     assert sum(end.task.startswith("fork") and end.outcome is Outcome.SUCCEEDED for end in ends) == 300
     # Shared runners look for what was left behind once they are idle.
-    bench.until(lambda: zombies() == 0)
+    bench.until(lambda: zombies(bench) == 0)
     bench.runners.close(0.0)
     assert len(os.listdir("/proc/self/fd")) < before[0]
 

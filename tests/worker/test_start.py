@@ -120,7 +120,7 @@ def test_the_guard_loads_no_library_and_no_code_of_the_app(bench: Bench) -> None
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True, capture_output=True, text=True)
     modules = {name.rpartition(".")[2] for name in done.stdout.split()}
     assert modules == {
-        "fencepost", "version", "worker", "guard", "control", "deadlines", "init", "linux", "orphans", "page"
+        "fencepost", "version", "worker", "guard", "control", "deadlines", "house", "init", "linux", "orphans", "page"
     }  # fmt: skip
 
 

@@ -3,43 +3,32 @@
 from __future__ import annotations
 
 import itertools
-import os
 import select
-import shutil
-import signal
 import subprocess
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from fencepost.core.task import Cause, CommandHandler, Isolation, Outcome, PythonHandler
-from fencepost.worker.guard import control, linux, wire
+from fencepost.core.task import Cause, CommandHandler, Isolation
+from fencepost.worker.guard import control, linux, verdict, wire
+from fencepost.worker.guard.commands import AllowedCommands
 from fencepost.worker.guard.control import Kind, NotSpawned, ToGuard, ToWorker, Why
 from fencepost.worker.guard.deadlines import DIE_EARLY_S, END_EARLY_S
 from fencepost.worker.guard.leases import Leases
 from fencepost.worker.guard.mechanism import Mechanism, frozen_by_cgroup_v1
-from fencepost.worker.guard.pricing import BUDGET_S, MOST_AHEAD, REFILL_S, Prices
-from fencepost.worker.guard.process import Binding, Run, RunnerProcess
+from fencepost.worker.guard.pool import GROW_AFTER_S, Pool, as_sent, rebind
+from fencepost.worker.guard.process import Run, RunnerProcess
 from fencepost.worker.guard.settings import RunnerSettings
 from fencepost.worker.guard.start import start
-from fencepost.worker.orders import Refused, RunCheckpoint, RunEnded, RunOrder, RunOutput, RunReport
+from fencepost.worker.guard.verdict import Death
+from fencepost.worker.orders import Refused, RunCheckpoint, RunOrder, RunOutput, RunReport
 
 REMEMBERED_TASKS = 200_000
 _TICK_S = 0.25
-_UNBIND_IDLE_S = 0.5
-_END_IDLE_S = 30.0
-_GROW_AFTER_S = 0.01
-_LIMIT_SLACK_S = 0.25  # the runner ends such a run itself; the guard does it if that fails
 _GUARD_GONE_WAIT_S = 1.0
-_STREAMS = ("out", "err", "log")
-
-_STOP_OUTCOMES = {
-    "cancelled": Outcome.CANCELLED,
-    "timed_out": Outcome.TIMED_OUT,
-    "interrupted": Outcome.INTERRUPTED,
-}
+_KINDS = {"sync": Kind.SYNC, "async": Kind.ASYNC}
 
 
 class GuardLost(RuntimeError):
@@ -55,13 +44,13 @@ class GuardedRunners:
 
     def __init__(self, settings: RunnerSettings) -> None:
         self._settings = settings
-        self._commands = _resolve(settings.commands)
+        self._commands = AllowedCommands(settings.commands)
         started = start(settings)
         self.capacity = settings.slots
         self.mechanism: Mechanism = started.mechanism
         self.declared: list[dict[str, Any]] = started.declared
         self.handlers: set[str] = set(started.functions)
-        self._functions = started.functions
+        self._functions = {name: _KINDS[kind] for name, kind in started.functions.items()}
         self._guard = started.process
         self._channel = started.channel
         self._table = started.table
@@ -70,12 +59,8 @@ class GuardedRunners:
         self._tokens = itertools.count(1)
         self._numbers = itertools.count(1)
         self._runs: dict[tuple[str, int], Run] = {}
-        self._queue: deque[Run] = deque()  # for shared processes
-        self._shared: list[RunnerProcess] = []
-        self._async: RunnerProcess | None = None
         self._processes: dict[int, RunnerProcess] = {}
         self._had: OrderedDict[str, int] = OrderedDict()
-        self._prices = Prices()
         self._reports: list[RunReport] = []
         self._by_fd: dict[int, RunnerProcess] = {}
         self._epoll = select.epoll()
@@ -84,10 +69,9 @@ class GuardedRunners:
         self._closed = False
         self._next_tick = 0.0
         self._next_beat = 0.0
-        self._grown_at = 0.0
-        if settings.app is not None and "sync" in self._functions.values():
-            while len(self._shared) < settings.shared_processes:
-                self._shared.append(self._spawn_shared(Kind.SYNC))
+        keeps_some = Kind.SYNC in self._functions.values()
+        self._pool = Pool(settings, started.channel, self._spawn_shared, self._send, keeps_some)
+        self._pool.feed()
 
     def __enter__(self) -> GuardedRunners:
         return self
@@ -127,8 +111,7 @@ class GuardedRunners:
             if run.lease is old:
                 run.lease = new
         for process in self._processes.values():
-            for key in [key for key in process.bindings if key[0] == old.number]:
-                _merge(process, process.bindings.pop(key), (new.number, key[1]), new)
+            rebind(process, old, new)
 
     def beat(self) -> None:
         now = time.monotonic()
@@ -143,23 +126,25 @@ class GuardedRunners:
         if self._lost is not None:
             raise GuardLost(self._lost)
         now = linux.boot_s()
-        margin_s = self._settings.margin_s
-        for order in orders:
-            if self._had.get(order.task, 0) >= order.epoch:
-                self._reports.append(Refused(order.task, order.epoch, True))
-                continue
-            lease = self._leases.find(order.partition, order.nonce)
-            life_s = order.lease_ttl_s - margin_s
-            if lease is None or now >= lease.began + life_s - END_EARLY_S:
-                self._reports.append(Refused(order.task, order.epoch, False))
-                continue
-            self._remember(order)
-            run = Run(next(self._tokens), order, lease, life_s)
-            lease.users += 1
-            self._runs[order.task, order.epoch] = run
-            self._route(run)
         with _Guarded(self):
-            self._feed()
+            for order in orders:
+                self._launch(order, now)
+            self._pool.feed()
+
+    def _launch(self, order: RunOrder, now: float) -> None:
+        if self._had.get(order.task, 0) >= order.epoch:
+            self._reports.append(Refused(order.task, order.epoch, True))
+            return
+        lease = self._leases.find(order.partition, order.nonce)
+        life_s = order.lease_ttl_s - self._settings.margin_s
+        if lease is None or now >= lease.began + life_s - END_EARLY_S:
+            self._reports.append(Refused(order.task, order.epoch, False))
+            return
+        self._remember(order)
+        run = Run(next(self._tokens), order, lease, life_s)
+        lease.users += 1
+        self._runs[order.task, order.epoch] = run
+        self._route(run)
 
     def _remember(self, order: RunOrder) -> None:
         self._had[order.task] = order.epoch
@@ -171,9 +156,9 @@ class GuardedRunners:
     def _route(self, run: Run) -> None:
         handler = run.order.handler
         if isinstance(handler, CommandHandler):
-            executable = self._commands.get(handler.argv[0])
+            executable = self._commands.find(handler.argv[0])
             if executable is None:
-                self._finish(run, _failed(run, self._not_allowed(handler.argv[0])))
+                self._finish(run, verdict.failed(run, self._commands.refusal(handler.argv[0])))
                 return
             target = (handler.argv, executable, dict(handler.env), handler.cwd)
             self._start_own(run, Kind.COMMAND, target)
@@ -181,101 +166,11 @@ class GuardedRunners:
         kind = self._functions.get(handler.function)
         if kind is None:
             error = f"handler.function: {handler.function!r} is not one of this worker's app ({self._settings.app})"
-            self._finish(run, _failed(run, error))
+            self._finish(run, verdict.failed(run, error))
         elif run.order.isolation is Isolation.OWN or (run.order.strict_stop and not self._strict):
-            self._start_own(run, Kind.ASYNC if kind == "async" else Kind.SYNC, handler.function)
-        elif kind == "async":
-            if self._async is None:
-                self._async = self._spawn_shared(Kind.ASYNC)
-            self._assign(run, self._async)
+            self._start_own(run, kind, handler.function)
         else:
-            run.cost_s = self._prices.of(handler.function)
-            self._prices.given(run.cost_s)
-            self._queue.append(run)
-
-    def _not_allowed(self, command: str) -> str:
-        allowed = ", ".join(sorted(self._commands)) or "none"
-        return f"handler.argv[0]: {command!r} is not on this worker's list of commands (allowed: {allowed})"
-
-    def _feed(self) -> None:
-        """Hand waiting runs to shared processes, each as much as takes little time, and send what was handed out."""
-        fed: dict[int, RunnerProcess] = {}
-        queue = self._queue
-        while queue:
-            process = min(self._shared, key=_load, default=None)
-            if process is None:
-                break
-            if process.runs and (process.load_s > REFILL_S or process.load_s + queue[0].cost_s > BUDGET_S):
-                break
-            while queue and (not process.runs or process.load_s + queue[0].cost_s <= BUDGET_S):
-                self._assign(queue.popleft(), process)
-            fed[process.number] = process
-        self._grow()
-        for process in fed.values():
-            self._send_assigned(process)
-        if self._async is not None:
-            self._send_assigned(self._async)
-
-    def _grow(self) -> None:
-        """Fork one more shared process if runs wait and every process has long been at one."""
-        if not self._queue or len(self._shared) >= self._settings.slots:
-            return
-        now = time.monotonic()
-        soon = now < self._grown_at + _GROW_AFTER_S
-        enough = len(self._shared) >= self._settings.shared_processes
-        if enough and (soon or not all(process.stuck(now) for process in self._shared)):
-            return
-        self._grown_at = now
-        self._shared.append(self._spawn_shared(Kind.SYNC))
-        self._feed()
-
-    def _assign(self, run: Run, process: RunnerProcess) -> None:
-        run.process = process
-        if not process.runs:
-            process.progress_at = time.monotonic()
-        process.runs[run.token] = run
-        process.load_s += run.cost_s
-        key = run.lease.number, run.life_s
-        binding = process.bindings.get(key)
-        if binding is None:
-            binding = process.bindings[key] = Binding(run.lease, run.life_s)
-            run.lease.users += 1
-            self._channel.send(control.bind(ToGuard.BIND, process.number, *key))
-        binding.runs += 1
-        binding.waiting.append(run)
-
-    def _send_assigned(self, process: RunnerProcess) -> None:
-        """Send what is assigned under leases that the guard has confirmed."""
-        batch = []
-        for binding in process.bindings.values():
-            if binding.bound and binding.waiting:
-                batch += binding.waiting
-                binding.waiting = []
-        if batch:
-            self._send(process, batch)
-
-    def _send(self, process: RunnerProcess, batch: list[Run]) -> None:
-        runs = []
-        for run in batch:
-            run.sent = True
-            order = run.order
-            assert isinstance(order.handler, PythonHandler)
-            if order.timeout_s is not None:
-                self._limit_sent(process, run, order.timeout_s + order.grace_s)
-            runs.append(_as_sent(run, order.handler.function))
-        if not process.send((wire.RUNS, runs)):
-            self._want_out(process)
-
-    def _limit_sent(self, process: RunnerProcess, run: Run, limit_s: float) -> None:
-        """Have the guard enforce a run's time limit, counted from its start."""
-        process.timed += 1
-        if process.kind is Kind.SYNC:
-            if not process.watched_s or limit_s < process.watched_s:
-                process.watched_s = limit_s
-                self._channel.send(control.watch(process.number, limit_s))
-        else:
-            at = linux.boot_s() + limit_s + _LIMIT_SLACK_S
-            self._channel.send(control.limit(process.number, run.token, at))
+            self._pool.add(run, kind)
 
     def _start_own(self, run: Run, kind: Kind, target: Any) -> None:
         process = self._new_process(kind, own=True)
@@ -285,12 +180,9 @@ class GuardedRunners:
         order = run.order
         flags = control.OWN | (control.STRICT if self._strict or order.strict_stop else 0)
         packet = control.spawn_own(process.number, kind, flags, run.lease.number, run.life_s, order.epoch, order.task)
-        with _Guarded(self):
-            self._channel.send(packet, tuple(process.given))
-            if order.timeout_s is not None:
-                self._limit_sent(process, run, order.timeout_s + order.grace_s)
-            if not process.send((wire.RUNS, [_as_sent(run, target)])):
-                self._want_out(process)
+        self._channel.send(packet, tuple(process.given))
+        self._pool.have_limited(process, run)
+        self._send(process, (wire.RUNS, [as_sent(run, target)]))
 
     def _spawn_shared(self, kind: Kind) -> RunnerProcess:
         process = self._new_process(kind, own=False)
@@ -307,21 +199,26 @@ class GuardedRunners:
             self._epoll.register(fd, select.EPOLLIN)
         return process
 
+    def _send(self, process: RunnerProcess, message: Any) -> None:
+        if not process.send(message):
+            self._want_out(process)
+
     def _want_out(self, process: RunnerProcess) -> None:
         if process.in_fd not in self._by_fd:
             self._by_fd[process.in_fd] = process
             self._epoll.register(process.in_fd, select.EPOLLOUT)
 
     def stop(self, task: str, epoch: int, reason: str, cause: Cause | None, grace_s: float) -> None:
-        if reason not in _STOP_OUTCOMES:
-            raise ValueError(f"reason: {reason!r} is not one of {', '.join(_STOP_OUTCOMES)}")
+        if reason not in verdict.STOP_OUTCOMES:
+            raise ValueError(f"reason: {reason!r} is not one of {', '.join(verdict.STOP_OUTCOMES)}")
         run = self._runs.get((task, epoch))
         if run is None:
             return
-        if run.stop_reason is None:
+        if run.stop_reason is None and run.ended is None:
             run.stop_reason, run.stop_cause = reason, cause
         if not run.sent:
-            self._withdraw(run)
+            self._pool.withdraw(run)
+            self._finish(run, verdict.stopped(run))
             return
         process = run.process
         assert process is not None
@@ -329,14 +226,6 @@ class GuardedRunners:
             self._channel.send(control.limit(process.number, run.token, linux.boot_s() + grace_s))
             if not process.send_stop(run.token):
                 self._want_out(process)
-
-    def _withdraw(self, run: Run) -> None:
-        """It was not sent to a process: nothing of it ran."""
-        if run.process is None:
-            self._queue.remove(run)
-        else:
-            run.process.bindings[run.lease.number, run.life_s].waiting.remove(run)
-        self._finish(run, self._stopped(run))
 
     def holds(self, task: str, epoch: int) -> bool:
         return (task, epoch) in self._runs
@@ -346,8 +235,7 @@ class GuardedRunners:
 
     def room(self) -> int:
         free = max(0, self._settings.slots - len(self._runs))
-        ahead = min(MOST_AHEAD - len(self._runs), self._prices.room(len(self._shared)))
-        return max(free, ahead)
+        return max(free, self._pool.room(len(self._runs)))
 
     # --- reports
 
@@ -358,8 +246,8 @@ class GuardedRunners:
             left_s = until - time.monotonic()
             if left_s <= 0:
                 return False
-            if self._queue:
-                left_s = min(left_s, _GROW_AFTER_S)
+            if self._pool.waiting:
+                left_s = min(left_s, GROW_AFTER_S)
             self._pump(min(left_s, _TICK_S))
         return True
 
@@ -388,11 +276,11 @@ class GuardedRunners:
                 else:
                     self._read_process(process, fd)
             self._channel.flush()
-            self._feed()
+            self._pool.feed()
             now = time.monotonic()
             if now >= self._next_tick:
                 self._next_tick = now + _TICK_S
-                self._tidy(now)
+                self._pool.tidy(now)
 
     def _read_guard(self) -> None:
         while (received := self._channel.receive()) is not None:
@@ -411,24 +299,13 @@ class GuardedRunners:
 
     def _on_bound(self, number: int, lease: int, life_s: float, *, bound: bool) -> None:
         process = self._processes.get(number)
-        binding = process.bindings.get((lease, life_s)) if process is not None else None
-        if process is None or binding is None:
+        if process is None:
             return
         if bound:
-            binding.bound = True
-            self._send_assigned(process)
+            self._pool.confirmed(process, (lease, life_s))
             return
-        if process.leaving or binding.bound:
-            return  # its end is on its way
-        del process.bindings[lease, life_s]
-        binding.lease.users -= 1
-        waiting, binding.waiting = binding.waiting, []
-        for run in waiting:
-            order = run.order
-            del process.runs[run.token]
-            process.load_s -= run.cost_s
-            run.process = None
-            self._finish(run, Refused(order.task, order.epoch, False))
+        for run in self._pool.not_confirmed(process, (lease, life_s)):
+            self._finish(run, Refused(run.order.task, run.order.epoch, False))
 
     def _read_process(self, process: RunnerProcess, fd: int) -> None:
         if fd in process.printed:
@@ -464,127 +341,46 @@ class GuardedRunners:
         if process.own:
             run.ended = item  # reported when the process is gone
             return
-        order = run.order
-        if process.kind is Kind.SYNC:
-            self._prices.learn(order.handler.function, item[5])  # type: ignore[union-attr]
-        elif order.timeout_s is not None or run.stop_reason is not None:
-            self._channel.send(control.clear(process.number, run.token))
-        if order.timeout_s is not None:
-            process.timed -= 1
-        self._leave(process, run)
-        self._finish(run, self._judge(run, item))
-
-    def _leave(self, process: RunnerProcess, run: Run) -> None:
-        del process.runs[run.token]
-        process.load_s -= run.cost_s
-        binding = process.bindings.get((run.lease.number, run.life_s))
-        if binding is not None:
-            binding.runs -= 1
-            if not binding.runs:
-                binding.idle_since = time.monotonic()
-        if not process.runs:
-            process.load_s = 0.0
-            process.idle_since = time.monotonic()
+        self._pool.ended(process, run, item[5])
+        self._finish(run, verdict.said(run, item))
 
     def _finish(self, run: Run, report: RunReport) -> None:
         order = run.order
         if run.process is not None and run.token in run.process.runs:
-            self._leave(run.process, run)
+            run.process.leave(run)
         if run.cost_s:
-            self._prices.ended(run.cost_s)
+            self._pool.prices.ended(run.cost_s)
         run.lease.users -= 1
         del self._runs[order.task, order.epoch]
         self._reports.append(report)
-
-    def _judge(self, run: Run, item: Any) -> RunReport:
-        """What a run's own end means. One that was asked to stop never succeeded, whatever it says."""
-        _, _, code, result, error, _, exit_code = item
-        task, epoch = run.order.task, run.order.epoch
-        if code == wire.SUCCEEDED and run.stop_reason is None:
-            return RunEnded(task, epoch, Outcome.SUCCEEDED, None, result, None, exit_code)
-        if code == wire.REFUSED and run.stop_reason is None:
-            return Refused(task, epoch, False)
-        if run.stop_reason is not None:
-            return self._stopped(run, error, exit_code)
-        if code == wire.FENCED:
-            return RunEnded(task, epoch, Outcome.INTERRUPTED, Cause.FENCED, None, error, exit_code)
-        if code == wire.TIMED_OUT:
-            text = error or f"time limit of {run.order.timeout_s:g} s"
-            return RunEnded(task, epoch, Outcome.TIMED_OUT, None, None, text, exit_code)
-        if error is None and exit_code is not None:
-            error = _exit_text(exit_code, run.process.tail if run.process is not None else b"")
-        return RunEnded(task, epoch, Outcome.FAILED, None, None, error, exit_code)
-
-    def _stopped(self, run: Run, error: str | None = None, exit_code: int | None = None) -> RunEnded:
-        outcome = _STOP_OUTCOMES[run.stop_reason or "interrupted"]
-        cause = (run.stop_cause or Cause.STOPPED) if outcome is Outcome.INTERRUPTED else None
-        return RunEnded(run.order.task, run.order.epoch, outcome, cause, None, error, exit_code)
 
     # --- ends of processes
 
     def _on_not_spawned(self, number: int, why: int) -> None:
         process = self._processes[number]
         for run in list(process.runs.values()):
-            order = run.order
-            report: RunReport = Refused(order.task, order.epoch, why == NotSpawned.REPEATED)
-            if why == NotSpawned.FAILED:
-                report = _failed(run, "no process could be forked for it")
             if not process.own:
-                self._take_back(process, run)
-                continue
-            self._finish(run, report)
+                self._pool.take_back(process, run)
+            elif why == NotSpawned.FAILED:
+                self._finish(run, verdict.failed(run, "no process could be forked for it"))
+            else:
+                self._finish(run, Refused(run.order.task, run.order.epoch, why == NotSpawned.REPEATED))
         self._drop(process)
 
     def _on_gone(self, number: int, why: Why, token: int, status: int, expired: list[tuple[int, float]]) -> None:
         process = self._processes[number]
-        process.leaving = True
+        self._pool.leaves(process)
         for fd in (process.out.fd, *process.printed):
             self._read_process(process, fd)  # what it said before it ended counts
-        current = process.page.current() if process.kind is Kind.SYNC and not process.own else 0
+        death = Death(why, token, status, tuple(expired), process.page.current())
         for run in list(process.runs.values()):
             if not run.sent:
-                self._take_back(process, run)
+                self._pool.take_back(process, run)
             elif run.ended is not None:
-                self._finish(run, self._judge(run, run.ended))
+                self._finish(run, verdict.said(run, run.ended))
             else:
-                self._finish(run, self._killed(run, process, why, token, status, expired, current))
+                self._finish(run, verdict.killed(run, process, death))
         self._drop(process)
-
-    def _take_back(self, process: RunnerProcess, run: Run) -> None:
-        """It was not sent, so another process can have it."""
-        del process.runs[run.token]
-        run.process = None
-        if process.kind is Kind.SYNC:
-            self._queue.appendleft(run)
-        else:
-            if self._async is process or self._async is None:
-                self._async = self._spawn_shared(Kind.ASYNC)
-            self._assign(run, self._async)
-
-    def _killed(
-        self,
-        run: Run,
-        process: RunnerProcess,
-        why: Why,
-        token: int,
-        status: int,
-        expired: list[tuple[int, float]],
-        current: int,
-    ) -> RunEnded:
-        """How a run ended whose process is gone without a word about it."""
-        task, epoch = run.order.task, run.order.epoch
-        if why is Why.FENCED and (run.lease.number, run.life_s) in expired:
-            return RunEnded(task, epoch, Outcome.INTERRUPTED, Cause.FENCED)
-        if run.stop_reason is not None:
-            return self._stopped(run)
-        if why is Why.LIMITED and run.token == token:
-            return RunEnded(
-                task, epoch, Outcome.TIMED_OUT, error=f"time limit of {run.order.timeout_s:g} s: killed after its grace"
-            )
-        if why is Why.ENDED and (process.own or process.kind is Kind.ASYNC or run.token == current):
-            return _failed(run, _status_text(status, len(process.runs)))
-        cause = Cause.STOPPED if why is Why.KILLED else Cause.NEIGHBOUR
-        return RunEnded(task, epoch, Outcome.INTERRUPTED, cause)
 
     def _drop(self, process: RunnerProcess) -> None:
         for binding in process.bindings.values():
@@ -594,34 +390,6 @@ class GuardedRunners:
                 self._epoll.unregister(fd)
         process.close()
         del self._processes[process.number]
-        if process in self._shared:
-            self._shared.remove(process)
-        if self._async is process:
-            self._async = None
-
-    def _tidy(self, now: float) -> None:
-        """Let go of leases without runs before they end, and of processes that have long had nothing to do."""
-        for process in list(self._processes.values()):
-            if process.own or process.leaving:
-                continue
-            for key, binding in list(process.bindings.items()):
-                if binding.bound and not binding.runs and now - binding.idle_since >= _UNBIND_IDLE_S:
-                    del process.bindings[key]
-                    binding.lease.users -= 1
-                    self._channel.send(control.bind(ToGuard.UNBIND, process.number, *key))
-            if process.watched_s and not process.timed:
-                process.watched_s = 0.0
-                self._channel.send(control.watch(process.number, 0.0))
-        surplus = len(self._shared) - self._settings.shared_processes
-        for process in [item for item in self._shared if not item.runs and now - item.idle_since >= _END_IDLE_S]:
-            if surplus > 0:
-                surplus -= 1
-                process.leaving = True
-                self._shared.remove(process)
-                process.close_input()
-        missing = self._settings.shared_processes - len(self._shared)
-        if missing > 0 and "sync" in self._functions.values():
-            self._shared.append(self._spawn_shared(Kind.SYNC))
 
     # --- the end
 
@@ -644,14 +412,14 @@ class GuardedRunners:
             if run.process is not None and run.process.out.fd in waiting:
                 continue
             if run.ended is not None:
-                self._finish(run, self._judge(run, run.ended))
+                self._finish(run, verdict.said(run, run.ended))
             else:
                 late = now >= run.lease.began + run.life_s - DIE_EARLY_S
                 run.stop_reason = run.stop_reason or "interrupted"
                 run.stop_cause = run.stop_cause or (Cause.FENCED if late else Cause.STOPPED)
-                self._finish(run, self._stopped(run, "the guard is gone"))
+                self._finish(run, verdict.stopped(run, "the guard is gone"))
         left = "" if not waiting else f"; {len(waiting)} runner(s) could not be seen to end"
-        self._lost = f"the guard is gone ({_exit_text(code, b'') if code else 'exit code 0'}){left}"
+        self._lost = f"the guard is gone ({verdict.exit_text(code)}){left}"
 
     def close(self, grace_s: float) -> None:
         """Ends everything; what is left to report can be taken afterwards."""
@@ -674,7 +442,7 @@ class GuardedRunners:
                 if self._lost is None:
                     self._read_process(process, fd)
         for run in list(self._runs.values()):
-            self._finish(run, self._judge(run, run.ended) if run.ended is not None else self._stopped(run))
+            self._finish(run, verdict.said(run, run.ended) if run.ended is not None else verdict.stopped(run))
         for process in list(self._processes.values()):
             self._drop(process)
         self._epoll.close()
@@ -699,77 +467,3 @@ class _Guarded:
                 self._runners._on_lost()
             return True
         return False
-
-
-def _failed(run: Run, error: str) -> RunEnded:
-    return RunEnded(run.order.task, run.order.epoch, Outcome.FAILED, error=error)
-
-
-def _load(process: RunnerProcess) -> float:
-    return process.load_s
-
-
-def _as_sent(run: Run, target: Any) -> tuple[Any, ...]:
-    order = run.order
-    return (
-        run.token,
-        order.task,
-        order.epoch,
-        order.attempt,
-        target,
-        order.payload,
-        order.headers,
-        order.scheduled_for_ms,
-        order.idempotency_key,
-        order.checkpoint,
-        order.timeout_s,
-        order.grace_s,
-        run.lease.slots[0],
-        run.life_s,
-    )
-
-
-def _merge(process: RunnerProcess, moved: Binding, key: tuple[int, float], lease: Any) -> None:
-    """A binding goes on under another lease, joined with what the process already holds of that."""
-    moved.lease = lease
-    present = process.bindings.get(key)
-    if present is None:
-        process.bindings[key] = moved
-        return
-    lease.users -= 1
-    present.runs += moved.runs
-    present.waiting += moved.waiting
-    present.bound = present.bound or moved.bound
-
-
-def _resolve(commands: tuple[str, ...]) -> dict[str, str]:
-    """What argv[0] may be, and the file that is meant. A name that is not found is left out: it cannot be run."""
-    found = {}
-    for command in commands:
-        path = command if command.startswith("/") else shutil.which(command)
-        if path is not None:
-            found[command] = path
-    return found
-
-
-def _exit_text(exit_code: int, tail: bytes) -> str:
-    number = -exit_code if exit_code < 0 else exit_code - 128
-    name = _signal_name(number)
-    text = f"exit code {exit_code}" if name is None else f"ended by {name}"
-    said = tail.decode("utf-8", "replace").strip()
-    return f"{text}: {said}" if said else text
-
-
-def _signal_name(number: int) -> str | None:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return None
-
-
-def _status_text(status: int, runs: int) -> str:
-    if status == -1:
-        text = "its process ended"
-    else:
-        text = f"its process ended ({_exit_text(os.waitstatus_to_exitcode(status), b'')})"
-    return text if runs == 1 else f"{text} with {runs} runs in it"

@@ -217,8 +217,13 @@ class Channel:
 
         Raises OSError (BrokenPipeError, ConnectionResetError) if the other side is gone.
         """
-        if self._waiting or not self._try(packet, fds):
-            self._waiting.append((packet, fds))
+        try:
+            if self._waiting or not self._try(packet, fds):
+                self._waiting.append((packet, fds))
+        except OSError:
+            for fd in fds:
+                os.close(fd)
+            raise
 
     def flush(self) -> None:
         """Send what was kept, as far as it goes."""

@@ -16,13 +16,14 @@ import signal
 import socket
 import sys
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from fencepost.worker.guard import control, init, linux, orphans
+from fencepost.worker.guard import control, house, linux, orphans
 from fencepost.worker.guard.control import FromZygote, Kind, NotSpawned, ToGuard, ToWorker, Why
 from fencepost.worker.guard.deadlines import DIE_EARLY_S, Deadlines, Key
+from fencepost.worker.guard.house import House, say
+from fencepost.worker.guard.init import ENDED
 from fencepost.worker.guard.page import Page
 
 REMEMBERED_TASKS = 50_000
@@ -44,39 +45,27 @@ class _Runner:
     status: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class _House:
-    """Where the runners live."""
-
-    containment: str
-    reaper: int  # whose children orphans become
-    zygote: int
-    init: int | None
-    ended_fd: int  # init tells here who ended; without a namespace: wakes at SIGCHLD
-    notes: tuple[str, ...]
-
-
 class Guard:
-    def __init__(self, worker: socket.socket, zygote: socket.socket, house: _House, beat_ttl_s: float) -> None:
+    def __init__(self, worker: socket.socket, zygote: socket.socket, home: House, beat_ttl_s: float) -> None:
         self._worker = control.Channel(worker)
         self._zygote = control.Channel(zygote)
-        self._house = house
+        self._house = home
         self._beat_ttl_s = beat_ttl_s
         self._beat_at: float | None = None
         self._worker_pidfd = os.pidfd_open(os.getppid())
-        self._zygote_session = orphans.session_of(house.zygote)
+        self._zygote_session = home.zygote  # it made a session of its own before anything else
         self._deadlines = Deadlines()
         self._timer = linux.KillTimer()
         self._wake = linux.WakeTimer()
         self._runners: dict[int, _Runner] = {}
         self._by_pid: dict[int, _Runner] = {}  # by the PID the zygote sees
-        self._known: set[int] = {house.zygote}
+        self._known: set[int] = {home.zygote}
         self._told: dict[int, int] = {}  # who ended since the last look, with the status
         self._dead: list[_Runner] = []  # ended, but what they left behind is not yet
         self._looks: list[tuple[float, int, int]] = []  # heap: when, runner, token (0: look at its page)
         self._had: OrderedDict[bytes, int] = OrderedDict()
         self._epoll = select.epoll()
-        for fd in (self._zygote.fileno(), house.ended_fd, self._wake.fd, self._worker_pidfd):
+        for fd in (self._zygote.fileno(), home.ended_fd, self._wake.fd, self._worker_pidfd):
             self._epoll.register(fd, select.EPOLLIN)
         self._worker_wants = 0
         self._hastens = False
@@ -202,12 +191,12 @@ class Guard:
 
     def _ended_by_init(self) -> list[tuple[int, int]]:
         try:
-            data = os.read(self._house.ended_fd, init.ENDED.size * 512)
+            data = os.read(self._house.ended_fd, ENDED.size * 512)
         except BlockingIOError:
             return []
         if not data:
             self.leave(1, "the runners' PID 1 is gone")
-        ended = list(init.ENDED.iter_unpack(data))
+        ended = list(ENDED.iter_unpack(data))
         if any(pid == _ZYGOTE_INSIDE for pid, _ in ended):
             self.leave(1, "the zygote is gone")
         return ended
@@ -378,7 +367,7 @@ class Guard:
             for runner in self._runners.values():
                 if runner.pidfd != -1:
                     orphans.kill_pidfd(runner.pidfd)
-            end_children()
+            house.end_children()
         os._exit(code)
 
 
@@ -391,85 +380,6 @@ def _reap_one() -> tuple[int, int] | None:
     except ChildProcessError:
         return None
     return (pid, status) if pid else None
-
-
-def end_children() -> None:
-    """Kill all children and what becomes a child by that, until there is none."""
-    while children := orphans.children(os.getpid()):
-        for pid in children:
-            orphans.kill_child(pid, os.getpid())
-        try:
-            os.waitpid(-1, 0)
-        except ChildProcessError:
-            return
-
-
-def say(text: str) -> None:
-    """One line to stderr, unless that would block."""
-    poll = select.poll()
-    poll.register(2, select.POLLOUT)
-    if any(event & select.POLLOUT for _, event in poll.poll(0)):
-        os.write(2, f"fencepost guard: {text}\n".encode()[:512])
-
-
-def _isolate(wanted: str) -> tuple[str, list[str]]:
-    """How runners can be held together, strongest first: containment and what to say about it."""
-    notes: list[str] = []
-    if wanted != "process-groups":
-        try:
-            linux.unshare_pids()
-            return "pid-namespace", notes
-        except OSError as error:
-            notes.append(f"no PID namespace: {error.strerror}")
-        number = _tried_elsewhere(linux.unshare_user_and_pids)
-        if number == 0:
-            linux.unshare_user_and_pids()
-            return "user-pid-namespace", notes
-        notes.append(f"no user namespace: {os.strerror(number)}")
-    notes.append("processes that leave their session would outlive a guard that is killed")
-    return "process-groups", notes
-
-
-def _tried_elsewhere(step: Callable[[], None]) -> int:
-    """The errno that this fails with in a child, or 0: what fails half-way cannot be taken back."""
-    pid = os.fork()
-    if pid == 0:
-        number = 1
-        try:
-            step()
-            number = 0
-        except OSError as error:
-            number = error.errno or 1
-        finally:
-            os._exit(number)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-def build_house(wanted: str, zygote_argv: list[str], keep: tuple[int, ...], life_fd: int) -> _House:
-    containment, notes = _isolate(wanted)
-    if containment == "process-groups":
-        wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        zygote = init.start_zygote(keep, zygote_argv)
-        return _House(containment, os.getpid(), zygote, None, wake_read, tuple(notes))
-    ended_read, ended_write = os.pipe2(os.O_CLOEXEC)
-    pid = os.fork()
-    if pid == 0:
-        try:
-            init.run(ended_write, life_fd, keep, zygote_argv)
-        finally:
-            os._exit(1)
-    os.close(ended_write)
-    first = os.read(ended_read, init.ENDED.size)
-    if not first:
-        say("the runners' PID 1 did not start")
-        os._exit(1)
-    mount_errno = init.ENDED.unpack(first)[1]
-    if mount_errno:
-        notes.append(f"runners see the outer /proc: {os.strerror(mount_errno)}")
-    os.set_blocking(ended_read, False)
-    return _House(containment, pid, orphans.children(pid)[0], pid, ended_read, tuple(notes))
 
 
 def main(argv: list[str]) -> NoReturn:
@@ -486,12 +396,12 @@ def main(argv: list[str]) -> NoReturn:
     life_read, life_write = os.pipe2(os.O_CLOEXEC)
     keep = (zygotes.fileno(), config_fd, hello_fd, table_fd, life_read)
     zygote_argv = [python, start_file, *(str(fd) for fd in keep)]
-    house = build_house(wanted, zygote_argv, keep, life_read)
+    built = house.build(wanted, zygote_argv, keep, life_read)
     for fd in (config_fd, hello_fd, table_fd, life_read):
         os.close(fd)
     zygotes.close()
     worker = socket.socket(fileno=worker_fd)
-    guard = Guard(worker, ours, house, beat_ttl_s)
+    guard = Guard(worker, ours, built, beat_ttl_s)
     guard.ready()
     del life_write  # stays open as long as this process lives
     try:

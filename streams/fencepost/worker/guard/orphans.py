@@ -35,12 +35,7 @@ def stat_fields(pid: int) -> list[bytes] | None:
         return None
 
 
-def session_of(pid: int) -> int | None:
-    fields = stat_fields(pid)
-    return None if fields is None else int(fields[3])
-
-
-def is_orphan(pid: int, home_session: int | None) -> bool:
+def is_orphan(pid: int, home_session: int) -> bool:
     """Whether this child of the reaper was handed to it and lives. Runners not let go yet are in `home_session`.
 
     A zombie is no life: its children were handed on before it became one. Unless only its first thread ended.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -83,6 +84,19 @@ class RunnerProcess:
             os.set_blocking(fd, False)
         self._decoders = {fd: codecs.getincrementaldecoder("utf-8")("replace") for fd in self.printed}
         self._left = dict.fromkeys(self.printed.values(), wire.OUTPUT_MAX_BYTES)
+
+    def leave(self, run: Run) -> None:
+        """The run is no longer in this process."""
+        del self.runs[run.token]
+        self.load_s -= run.cost_s
+        now = time.monotonic()
+        binding = self.bindings.get((run.lease.number, run.life_s))
+        if binding is not None:
+            binding.runs -= 1
+            binding.idle_since = now
+        if not self.runs:
+            self.load_s = 0.0
+            self.idle_since = now
 
     def stuck(self, now: float) -> bool:
         """Whether it takes runs one by one and has long been at the one it has."""

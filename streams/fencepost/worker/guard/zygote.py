@@ -98,8 +98,16 @@ def _serve(guard: socket.socket, around: runner.Surroundings) -> None:
                 os.close(fd)
         socket.send_fds(guard, [control.small(FromZygote.FORKED, number, pid)], [pidfd])
         os.close(pidfd)
-        # Only now: the guard knows it before it runs anything.
+        _let_go(go)
+
+
+def _let_go(go: int) -> None:
+    """Only once the guard was told of the runner: it knows it before it runs anything."""
+    try:
         os.write(go, b"g")
+    except BrokenPipeError:
+        return  # the guard has ended it already
+    finally:
         os.close(go)
 
 
