@@ -67,9 +67,14 @@ class Intake:
     def definitions(self, partition: Partition, part: Part, limit: int, now_ms: int) -> int:
         """Changed definitions, in their order, `limit` at most; returns how many were taken."""
         taken = 0
+        for key, value in partition.misplaced:
+            self._send_home(partition, part, key, value)
+        partition.misplaced = []
         while partition.changes and taken < limit:
             taken += 1
             message = partition.changes.popleft()
+            if self._definition_elsewhere(partition, part, message):
+                continue
             try:
                 task_id, definition = read_definition(message.key(), message.value())
             except BadRecord as bad:
@@ -82,6 +87,28 @@ class Intake:
                 partition.definitions[task_id] = definition
             self.define(partition, part, task_id, definition, now_ms)
         return taken
+
+    def _definition_elsewhere(self, partition: Partition, part: Part, message: Message) -> bool:
+        """Whether a definition is on the wrong partition; then it goes to the right one, and a tombstone takes its place.
+
+        Taken here, its ID would have two owners. The tombstone carries a mark, so that it is not taken for a deletion.
+        """
+        key, task_id = message.key(), _plain_id(message)
+        if key is None or task_id is None or task_id in partition.tasks or task_id in partition.definitions:
+            return False
+        if partition_of(key, self._context.partition_count) == partition.number:
+            return False
+        if not any(name == FORWARDED for name, _value in _headers(message) or ()):
+            self._send_home(partition, part, key, message.value())
+        return True
+
+    def _send_home(self, partition: Partition, part: Part, key: bytes, value: bytes | None) -> None:
+        topic, right = self._context.topics.tasks, partition_of(key, self._context.partition_count)
+        mark: Headers = [(FORWARDED, f"{topic}-{partition.number}".encode())]
+        part.extra.append(OutRecord(topic, right, key, value, mark))
+        if value is not None:
+            part.extra.append(OutRecord(topic, partition.number, key, None, mark))
+        self._context.log.warning("definition forwarded", task=key.decode("utf-8", "replace"), partition=right)
 
     def define(
         self, partition: Partition, part: Part, task_id: str, definition: Definition | None, now_ms: int, *,
@@ -224,8 +251,8 @@ class Intake:
         headers: Headers = [(name, value) for name, value in _headers(message) or () if value is not None]
         names = {name for name, _value in headers}
         origin = f"{message.topic()}-{message.partition()}-{_offset(message)}"
-        if FORWARDED in names:
-            return False
+        # Also one that was forwarded before and replayed to the wrong place again: left here its ID had two owners.
+        headers = [(name, value) for name, value in headers if name != FORWARDED]
         headers.append((FORWARDED, origin.encode()))
         if "ce_id" not in names and not _has_id(message):
             headers.append(("ce_id", origin.encode()))
