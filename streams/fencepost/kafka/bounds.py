@@ -5,15 +5,15 @@ On a consumer's connection such a question waits behind the fetch that is under 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from fencepost.kafka.config import client_config
-from fencepost.kafka.errors import problem_of
+from fencepost.kafka.errors import error_of, problem_of
 from fencepost.kafka.reader import Place
 from fencepost.settings import Settings
 
@@ -35,6 +35,22 @@ class Bounds:
     def begins(self, places: Iterable[Place], timeout_s: float) -> dict[Place, int]:
         """The first offset that each still holds. Raises RetryLater, Die."""
         return self._ask(places, OffsetSpec.earliest(), timeout_s, IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]
+
+    def made_again(self, topic_ids: Mapping[str, str], timeout_s: float) -> list[str]:
+        """Those of the topics (IDs by name) that are gone or have another ID now. Raises RetryLater, Die."""
+        if not topic_ids:
+            return []
+        changed = []
+        futures = self._client.describe_topics(TopicCollection(list(topic_ids)), request_timeout=timeout_s)
+        for name, future in futures.items():
+            try:
+                if str(future.result(timeout_s + 1).topic_id) != topic_ids[name]:
+                    changed.append(name)
+            except KafkaException as exception:
+                if error_of(exception).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise problem_of(exception, f"describing topic {name}") from exception
+                changed.append(name)
+        return sorted(changed)
 
     def _ask(self, places: Iterable[Place], spec: Any, timeout_s: float, level: IsolationLevel) -> dict[Place, int]:
         asked = {TopicPartition(*place): spec for place in places}

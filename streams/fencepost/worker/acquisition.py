@@ -330,6 +330,16 @@ class Acquisitions:
             worker=self._context.identity.worker,
         )
 
+    def refuse_topics_made_again(self, timeout_s: float) -> None:
+        """Raises WrongNamespace where a topic is not the one that `init` made; RetryLater, Die."""
+        again = self._bounds.made_again(self._context.topic_ids, timeout_s)
+        if again:
+            raise WrongNamespace(
+                f"{', '.join(again)}: deleted or made again since `fencepost init`; what it held is lost, and epochs "
+                "would start again at 1. Restore the topic, or accept the loss with `fencepost init "
+                "--accept-new-topics`"
+            )
+
     def _starts(self, partitions: list[Partition]) -> dict[int, tuple[int, int]]:
         """Where triggers and control begin. A log that begins later, or ends earlier, is a refusal, not a jump."""
         topics = self._context.topics
@@ -337,6 +347,7 @@ class Acquisitions:
             **{(topics.triggers, item.number): item.holding.offset for item in partitions},
             **{(topics.control, item.number): item.control_start for item in partitions},
         }
+        self.refuse_topics_made_again(SEND_LIMIT_S)
         begins = self._bounds.begins(offsets, SEND_LIMIT_S)
         ends = self._bounds.ends(offsets, SEND_LIMIT_S)
         for place, offset in offsets.items():
@@ -391,7 +402,8 @@ class Acquisitions:
         topics, number = self._context.topics, partition.number
         partition.own_nonce_on_owners = False
         partition.restore_began_s = time.monotonic()
-        partition.restore = Restore(nonce, self._tasks_ends[topics.tasks, number])
+        place = (number, self._context.partition_count)
+        partition.restore = Restore(nonce, self._tasks_ends[topics.tasks, number], place)
         self._reader.assign([(topics.state, number, BEGINNING), (topics.tasks, number, BEGINNING)])
 
     def _hold(self, partition: Partition) -> None:

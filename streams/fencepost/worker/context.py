@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +36,7 @@ class LaneContext:
     lease: Lease
     meters: Meters
     log: Any
+    topic_ids: Mapping[str, str] = field(default_factory=dict)  # as `init` recorded them
     watch: Watch = field(default_factory=Watch)
     pictures: dict[int, Picture] = field(default_factory=dict)
     partitions: dict[int, Partition] = field(default_factory=dict)

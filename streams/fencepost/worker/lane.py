@@ -45,6 +45,8 @@ BUSY_WAIT_S = 0.001
 INBOX_LIMIT = 20_000
 READ_ON_S = 3.0
 RING_LIMIT_S = 10.0
+TOPICS_EVERY_S = 5.0
+TOPICS_LIMIT_S = 1.0
 
 
 class Lane:
@@ -86,6 +88,7 @@ class Lane:
         self._pending: Batch | None = None
         self._reports: list[Report] = []
         self._gauges_at_s = 0.0
+        self._topics_at_s = 0.0
         self._active_s = 0.0
         self.stopping = False
         self.ready = False  # a member, and every partition it has is served
@@ -400,6 +403,10 @@ class Lane:
         if now_s < self._gauges_at_s:
             return
         self._gauges_at_s = now_s + 1.0
+        if now_s >= self._topics_at_s:
+            # A topic made again under a running lane gives no error where its new log is as long as the old one was.
+            self._topics_at_s = now_s + TOPICS_EVERY_S
+            self._acquisitions.refuse_topics_made_again(TOPICS_LIMIT_S)
         context = self._context
         partitions = context.partitions
         self.load = Load(context.runners.in_flight(), tuple(sorted(partitions)), (context.lane,))

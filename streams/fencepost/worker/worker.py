@@ -202,6 +202,7 @@ class Worker:
             lease=Lease(settings.lease_ttl_s, settings.renewal_s),
             meters=self._meters,
             log=self._log.bind(lane=lane),
+            topic_ids={name: info.topic_ids[name] for name in self._topics.guarded if name in info.topic_ids},
         )
 
     def _run_lane(self, lane: Lane, context: LaneContext) -> None:
