@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from fencepost.codec import dumps, loads
@@ -82,6 +82,7 @@ class World:
     settings: Settings
     info: NamespaceInfo
     topics: Topics
+    admin: AdminClient  # its own, for as long as it lasts: a client takes its unanswered requests with it
 
     @property
     def bootstrap(self) -> str:
@@ -170,8 +171,11 @@ class World:
         producer.produce(topic, value, key, partition)
         assert producer.flush(20) == 0
 
-    def admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.bootstrap})
+    def delete_records(self, topic: str, partition: int, before: int) -> None:
+        """Delete the records below this offset; -1: all."""
+        place = TopicPartition(topic, partition, before)
+        (done,) = self.admin.delete_records([place]).values()
+        done.result(20)
 
 
 def make_world(bootstrap: str, namespace: str, protocol: str = "classic", partitions: int = PARTITIONS) -> World:
@@ -180,12 +184,13 @@ def make_world(bootstrap: str, namespace: str, protocol: str = "classic", partit
     )
     report = init(settings, partitions=partitions)
     assert report.info.group_protocol == protocol, report.notes
-    return World(settings, report.info, Topics(namespace))
+    return World(settings, report.info, Topics(namespace), AdminClient({"bootstrap.servers": bootstrap}))
 
 
 def discard(world: World) -> None:
     """Delete the namespace's topics; the broker does it in its own time."""
-    world.admin().delete_topics([spec.name for spec in world.topics.specs()])
+    for done in world.admin.delete_topics([spec.name for spec in world.topics.specs()]).values():
+        done.result(20)
 
 
 def a_task(name: str = "t-*", **more: Any) -> Definition:
@@ -335,6 +340,7 @@ def make_lane(
         lease=Lease(settings.lease_ttl_s, settings.renewal_s),
         meters=NoMeters(),
         log=notes,
+        topic_ids={name: world.info.topic_ids[name] for name in world.topics.guarded},
     )
     lane = Lane(context, world.info.group_protocol, on_output, newer_incarnation)
     return Driven(world, runners, notes, context, lane)

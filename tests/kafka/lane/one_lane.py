@@ -10,6 +10,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from confluent_kafka.admin import AdminClient
+
 from fencepost.kafka.namespace import load_namespace
 from fencepost.kafka.topics import Topics
 from fencepost.settings import PROFILES, Settings
@@ -54,7 +56,7 @@ def main(wanted: dict[str, Any]) -> None:
     )
     info = load_namespace(settings)
     runners = Speaking(settings.margin_s, at_once=succeed if wanted["at_once"] else None)
-    world = World(settings, info, Topics(settings.namespace))
+    world = World(settings, info, Topics(settings.namespace), AdminClient({"bootstrap.servers": settings.bootstrap}))
     lane = make_lane(world, worker=wanted["worker"], static=wanted["static"], runners=runners, ordinal=0)
     lane.context.log = SpeakingNotes()
     lane.open()

@@ -24,10 +24,10 @@ def test_a_lane_that_wakes_after_its_session_is_over_kills_its_runs_and_joins_ag
             heir.wait("the next epoch", lambda: heir.runners.starts_of(task) == [2])
             frozen.signal(signal.SIGCONT)
             frozen.wait("its run is gone", lambda: frozen.events_of("ended"))
+            heir.runners.finish(task)
             seen = len(frozen.events)
             frozen.wait("it joins again", lambda: [e for e in frozen.events[seen:] if e["event"] == "holding"], 15)
             heir.wait("half each", lambda: len(heir.held()) == 2)
-            heir.runners.finish(task)
             assert frozen.launched == [(task, 1)]
             (ended,) = frozen.events_of("ended")
             (began_s, _end_s) = heir.runners.intervals(task)[0]

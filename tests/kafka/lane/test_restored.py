@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Producer
 
 from fencepost.core.task import TaskState
 from fencepost.kafka.cluster import Admin
@@ -44,8 +44,7 @@ def empty_above_zero(world: World, partition: int) -> None:
     world.produce_to(world.topics.state, partition, b"gone", b"{}")
     admin = Admin(world.settings)
     admin.set_topic_config(world.topics.state, {"cleanup.policy": "compact,delete"})
-    place = TopicPartition(world.topics.state, partition, -1)
-    world.admin().delete_records([place])[place].result()
+    world.delete_records(world.topics.state, partition, -1)
     admin.set_topic_config(world.topics.state, {"cleanup.policy": "compact"})
 
 
