@@ -47,10 +47,8 @@ options.add_argument("-b", required=True)
 options.add_argument("-t", required=True)
 options.add_argument("-P", action="store_true", required=True)
 options.add_argument("-K")
-options.add_argument("-X", action="append", default=[])
 given = options.parse_args()
-# Stock settings unless told otherwise, the stock partitioner with them.
-producer = Producer({{"bootstrap.servers": given.b, **dict(item.split("=", 1) for item in given.X)}})
+producer = Producer({{"bootstrap.servers": given.b}})  # stock settings, the stock partitioner with them
 failures = []
 for line in sys.stdin.read().splitlines():
     key, _, value = line.partition(given.K) if given.K else (None, "", line)
@@ -203,6 +201,8 @@ class Reader:
         return re.sub(r"^fencepost up\b", f"fencepost up --port {self.port}", command)
 
     def _begin(self, line: Line, command: str) -> None:
+        if re.match(r"[A-Z_]+=", command):
+            command = f"env {command}"
         told = self.folder / f"background-{len(self.background)}.log"
         with told.open("wb") as out:
             process = subprocess.Popen(

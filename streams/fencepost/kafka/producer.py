@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -91,7 +92,8 @@ class Producer:
     def close(self) -> None:
         """Gives up what was not answered; nothing is left after `send` and `send_all` returned."""
         self._client.purge()
-        self._client.poll(0)
+        with suppress(KafkaException):  # a fatal error, which `send` has told of
+            self._client.poll(0)
 
     def __enter__(self) -> Producer:
         return self
@@ -124,7 +126,11 @@ class Producer:
         until_s = time.monotonic() + self._timeout_s + 5.0
         for answer in answers:
             while answer.open and time.monotonic() < until_s:
-                self._client.poll(0.1)
+                try:
+                    self._client.poll(0.1)
+                except KafkaException as fatal:  # no answer will come any more
+                    for each in answers:
+                        each.lose(error_of(fatal))
             if answer.open:
                 answer.problem = DeliveryUnknown(f"no answer within {self._timeout_s:g} s")
 
@@ -137,6 +143,12 @@ class _Answer:
     @property
     def open(self) -> bool:
         return self.sent is None and self.problem is None
+
+    def lose(self, error: KafkaError) -> None:
+        """The client cannot go on. Without the right to write at all it never sent anything."""
+        if self.open:
+            certain = error.code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED
+            self.problem = (DeliveryFailed if certain else DeliveryUnknown)(describe(error))
 
     def take(self, error: KafkaError | None, message: Message) -> None:
         topic = message.topic() or ""
