@@ -123,6 +123,6 @@ class Stack:
         for container in self.listed("ps", "--filter", "status=paused", "--format", "{{.ID}}"):
             self.engine("unpause", container)
         self.compose("down", "--volumes", "--remove-orphans", "--timeout", "10")
-        run("docker", "rmi", "--no-prune", self.worker_image)  # its layers stay as the cache of the next build
+        run("docker", "rmi", self.worker_image)  # what it was made of stays, as the cache of the next build
         kinds = (("ps", "--all"), ("volume", "ls"), ("network", "ls"))
         return [name for kind in kinds for name in self.listed(*kind, "--quiet")]

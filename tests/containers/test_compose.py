@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
+from datetime import datetime
 
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
@@ -166,3 +167,14 @@ def test_the_example_tasks_slots_ran(stack: Stack) -> None:
     with stack.watch() as watch:
         watch.until(lambda: bool(watch.of_task("pulse")), LIMIT_S, "pulse")
         assert all(run.slot_ms is not None and run.slot_ms % 10_000 == 0 for run in watch.of_task("pulse"))
+
+
+def test_workers_are_stopped_before_kafka_and_end_well(stack: Stack) -> None:
+    """The last one. Without Kafka a worker has nobody to give its partitions back to, and takes long to stop."""
+    workers = stack.workers()
+    (kafka,) = stack.listed("ps", "--filter", "label=com.docker.compose.service=kafka", "--format", "{{.ID}}")
+    stack.compose("stop")
+    states = [stack.inspect(worker)["State"] for worker in workers]
+    assert [state["ExitCode"] for state in states] == [0] * len(workers)
+    kafka_ended = datetime.fromisoformat(stack.inspect(kafka)["State"]["FinishedAt"])
+    assert all(datetime.fromisoformat(state["FinishedAt"]) < kafka_ended for state in states)
