@@ -91,6 +91,10 @@ wheel: venv ## Build the wheel into dist/
 demo: jars ## Broker, workers, faults and the proof (ARGS=--keep leaves the cluster up)
 	@$(PY) -m fencepost.demo $(ARGS)
 
+.PHONY: compose-try
+compose-try: jars ## Kafka and three workers in containers, with images made offline
+	@compose/try.sh
+
 .PHONY: bench
 bench: jars ## Measure speed, side by side with others, and save JSON
 	@$(PY) -m tests.bench $(ARGS)
