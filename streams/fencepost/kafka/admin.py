@@ -80,7 +80,7 @@ def init(
         created_ms=known.created_ms if known is not None else time.time_ns() // 1_000_000,
         topic_ids={name: facts.topic_id for name, facts in sorted(found.items())},
     )
-    if info != known:
+    if info != known or accept_new_topics:  # `known` has the new topics' IDs already then, the record has not
         _write(settings, topics, info)
     return Report(
         info=info,
