@@ -232,6 +232,7 @@ class Acquisitions:
                 continue
             answer = answers[number]
             partition.control_start = control[number].offset
+            partition.renewed = None  # the answer names the last renewal: not this lane's own if another held it since
             self._feed(number, own.Answered(answer.offset, answer.stamp, at_boot_s))
 
     def _end_who_holds_it_up(self, partition: Partition) -> None:

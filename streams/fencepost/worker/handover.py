@@ -39,7 +39,8 @@ class Handover:
         for number, partition in list(context.partitions.items()):
             phase = partition.holding.phase
             if phase is Phase.DRAINING:
-                if not partition.live and (pending is None or number not in pending.parts):
+                unwritten = partition.live or partition.found or (pending is not None and number in pending.parts)
+                if not unwritten:
                     self._acquisitions.drained(number)
                 elif boot_s - partition.draining_since_s > self.limit_s and not partition.stopped_for_handover:
                     partition.stopped_for_handover = True
