@@ -184,7 +184,8 @@ def make_world(bootstrap: str, namespace: str, protocol: str = "classic", partit
     )
     report = init(settings, partitions=partitions)
     assert report.info.group_protocol == protocol, report.notes
-    return World(settings, report.info, Topics(namespace), AdminClient({"bootstrap.servers": bootstrap}))
+    quiet = {"bootstrap.servers": bootstrap, "log_level": 0}  # it may outlive the broker by a moment
+    return World(settings, report.info, Topics(namespace), AdminClient(quiet))
 
 
 def discard(world: World) -> None:

@@ -79,6 +79,9 @@ class LaneProcess:
     def launched(self) -> list[tuple[str, int]]:
         return [(event["task"], event["epoch"]) for event in self.events_of("launched")]
 
+    def wait_for_runs(self, count: int) -> None:
+        self.wait(f"{count} runs", lambda: len(self.launched) >= count)
+
     def wait(self, what: str, condition: Callable[[], Any], limit_s: float = 30.0) -> Any:
         def looked() -> Any:
             self.read()

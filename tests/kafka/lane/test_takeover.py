@@ -5,8 +5,10 @@ from __future__ import annotations
 from unittest.mock import patch
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
-from fencepost.core.lease import Watch, wait_s
+from fencepost.core.lease import OffsetStamp, Watch, wait_s
+from fencepost.wire.owners import decode_stamp
 from tests.kafka.lane.fakes import FakeRunners, overlaps, succeed
 from tests.kafka.lane.ghost import LANE, Ghost, make_ghost
 from tests.kafka.lane.harness import Driven, World, make_lane, running, wait_until
@@ -173,3 +175,43 @@ def test_a_release_is_not_written_before_every_earlier_run_was_waited_out(world:
         lane.wait("all held", lane.holds_all)
     assert {(fence.lane, fence.released) for fence in world.fences(0)} == {(LANE, False), (lane.context.lane, False)}
     assert [fence.released for fence in world.fences(1)] == [False, True], "as is one that had no such run"
+
+
+def stamp_on(world: World, partition: int) -> OffsetStamp | None:
+    """What the committed offset of the partition says of its last renewal."""
+    consumer = Consumer({"bootstrap.servers": world.bootstrap, "group.id": world.settings.group})
+    try:
+        (answer,) = consumer.committed([TopicPartition(world.topics.triggers, partition)], timeout=10)
+        return decode_stamp(answer.metadata)
+    finally:
+        consumer.close()
+
+
+def test_a_renewal_of_somebody_who_held_the_partition_in_between_is_not_forgotten(classic_world: World) -> None:
+    """Else the owner after this one would count its wait from this lane's own, older renewal: an overlap."""
+    world = classic_world
+    ghost, lane = make_ghost(world), make_lane(world).open()
+
+    def settled() -> bool:
+        lane.lane.turn()
+        ghost.joined.member.poll(0)
+        return len(lane.held()) == len(ghost.joined.owned) == 2
+
+    wait_until("half each", settled)
+    partition = min(lane.held())
+    task, later = world.task_on(partition, 0), world.task_on(partition, 1)
+    world.trigger(task)
+    lane.turn_until("it runs, so the lane renewed", lambda: lane.runners.starts_of(task) == [1])
+    lane.runners.finish(task)
+    lane.turn_until("its end", lambda: (world.state(task) or {}).get("status") == "idle")
+    before = lane.nonce(partition)
+    ghost.fence(partition)
+    ghost.renew(5, partition, TTL_S)
+    lane.turn_until("held again", lambda: partition in lane.held() and lane.nonce(partition) not in ("", before))
+    world.produce([(world.topics.triggers, later, {"delay": "1h"})])
+    lane.turn_until("the trigger is taken", lambda: world.state(later))
+    stamp = stamp_on(world, partition)
+    assert stamp is not None
+    assert (stamp.lane, stamp.renewed_by, stamp.renewal) == (lane.context.lane, LANE, 5)
+    ghost.die()
+    lane.close()
