@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import time
@@ -150,3 +151,13 @@ def family(pid: int) -> list[psutil.Process]:
         return [parent, *parent.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
+
+
+def named(guard_pid: int, name: str) -> list[psutil.Process]:
+    """Those of a guard's family that bear this name."""
+    found = []
+    for process in family(guard_pid):
+        with contextlib.suppress(psutil.NoSuchProcess):  # a runner on its way
+            if process.name() == name:
+                found.append(process)
+    return found

@@ -20,7 +20,7 @@ import pytest
 from fencepost.core.task import Cause, Isolation, Outcome
 from fencepost.worker.guard.client import GuardLost
 from fencepost.worker.orders import RunEnded
-from tests.worker.bench import PATIENCE_S, Bench, Witness, ended_processes, family, order
+from tests.worker.bench import PATIENCE_S, Bench, Witness, ended_processes, family, named, order
 
 OWN = Isolation.OWN
 LIFE_S = 2.5
@@ -126,7 +126,7 @@ def test_a_guard_that_is_killed_takes_setsid_daemons_with_it(
         },
     ]
     worker = worker_of(orders=orders)
-    if "fencepost-init" not in {psutil.Process(pid).name() for pid in worker.family}:
+    if not named(worker.guard.pid, "fencepost-init"):
         pytest.skip("no PID namespace is permitted here: setsid'd processes outlive a guard that is killed")
     worker.guard.kill()
     assert witness.all_gone()
@@ -200,7 +200,7 @@ def test_signals_for_the_whole_terminal_do_not_end_runs(worker_of: Callable[...,
 
 def test_a_zygote_that_is_killed_ends_everything(bench: Bench, witness: Witness) -> None:
     bench.start(order("a", "hangs_holding", payload=witness.path))
-    zygote = next(process for process in family(bench.runners.guard_pid) if process.name() == "fencepost-zygot")
+    (zygote,) = named(bench.runners.guard_pid, "fencepost-zygot")
     zygote.kill()
     assert witness.all_gone()
     assert bench.ended("a") == RunEnded("a", 1, Outcome.INTERRUPTED, Cause.STOPPED, error="the guard is gone")
@@ -231,8 +231,8 @@ def zombies(bench: Bench) -> int:
 
 
 def descriptors(bench: Bench) -> list[int]:
-    guard, *others = family(bench.runners.guard_pid)
-    zygote = next(process for process in others if process.name() == "fencepost-zygot")
+    (guard,) = named(bench.runners.guard_pid, "fencepost-guard")
+    (zygote,) = named(bench.runners.guard_pid, "fencepost-zygot")
     return [len(os.listdir("/proc/self/fd")), guard.num_fds(), zygote.num_fds()]
 
 

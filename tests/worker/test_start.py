@@ -18,7 +18,7 @@ from fencepost.worker.guard.client import GuardedRunners
 from fencepost.worker.guard.settings import RunnerSettings
 from fencepost.worker.guard.start import AppNotImported, GuardError
 from fencepost.worker.orders import RunEnded, Runners
-from tests.worker.bench import Bench, family, order, settings
+from tests.worker.bench import Bench, named, order, settings
 
 
 def no_children() -> bool:
@@ -126,7 +126,7 @@ def test_the_guard_loads_no_library_and_no_code_of_the_app(bench: Bench) -> None
 
 def test_the_runners_are_not_children_of_the_zygote(bench: Bench) -> None:
     bench.run(order("a", "noop"))
-    runners = [process for process in family(bench.runners.guard_pid) if process.name() == "fencepost-run"]
+    runners = named(bench.runners.guard_pid, "fencepost-run")
     assert runners
     parents = {process.parent() for process in runners}
     assert {parent.name() for parent in parents if parent is not None} <= {"fencepost-init", "fencepost-guard"}
@@ -138,12 +138,21 @@ def test_runners_drop_their_privileges_and_still_die_with_their_guard(bench_of: 
     bench.run(order("a", ("/bin/sh", "-c", "id -u; id -g; id -G"), isolation=Isolation.OWN))
     assert bench.output("a", "out").split() == ["65534"] * 3
     bench.start(order("b", "hangs"))
-    guard, *others = family(bench.runners.guard_pid)
-    dropped = [process for process in others if process.uids().real == 65534]
+    dropped = [p for p in named(bench.runners.guard_pid, "fencepost-run") if p.uids().real == 65534]
     assert dropped
-    guard.kill()
+    psutil.Process(bench.runners.guard_pid).kill()
     psutil.wait_procs(dropped, timeout=30)
     assert not any(process.is_running() for process in dropped)
+
+
+def without_rights(code: str) -> subprocess.CompletedProcess[str]:
+    """Run this as root with no capability."""
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        pytest.skip("setpriv is not installed")
+    argv = [setpriv, "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-W", "ignore", "-c", code]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
 
 
 def interpreter_for_everybody() -> str:
@@ -194,14 +203,23 @@ end, = bench.run(order("a", "echo", payload=1))
 print(bench.runners.mechanism.containment, end.outcome)
 bench.runners.close(0.0)
 """
-    setpriv = shutil.which("setpriv")
-    if setpriv is None:
-        pytest.skip("setpriv is not installed")
-    argv = [setpriv, "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-W", "ignore", "-c", code]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
+    done = without_rights(code)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["process-groups", "succeeded"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give its rights away")
+def test_a_user_that_runs_cannot_become_is_told_at_the_start() -> None:
+    code = """
+from tests.worker.bench import *
+from fencepost.worker.guard.start import GuardError
+try:
+    GuardedRunners(settings(uid=65534, gid=65534))
+except GuardError as error:
+    print(error)
+"""
+    done = without_rights(code)
+    assert done.stdout == "uid 65534, gid 65534: runs cannot become this user: Operation not permitted\n", done.stderr
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ class AsyncRunner:
         sys.stdout = RunStream("out", 1, _TOKEN.get, self._sender)
         sys.stderr = RunStream("err", 2, _TOKEN.get, self._sender)
         asyncio.run(self._serve())
+        self._sender.flush()
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()

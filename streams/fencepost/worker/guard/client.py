@@ -28,6 +28,7 @@ from fencepost.worker.orders import Refused, RunCheckpoint, RunOrder, RunOutput,
 REMEMBERED_TASKS = 200_000
 _TICK_S = 0.25
 _GUARD_GONE_WAIT_S = 1.0
+_NO_PROCESS = "no process could be started for it"
 _KINDS = {"sync": Kind.SYNC, "async": Kind.ASYNC}
 
 
@@ -313,6 +314,7 @@ class GuardedRunners:
             return
         process.progress_at = time.monotonic()
         for items in process.out.read():
+            process.worked = True
             for item in items:
                 run = process.runs.get(item[1])
                 if run is None:
@@ -358,20 +360,34 @@ class GuardedRunners:
 
     def _on_not_spawned(self, number: int, why: int) -> None:
         process = self._processes[number]
+        if not process.own:
+            self._could_not_start(process)
         for run in list(process.runs.values()):
-            if not process.own:
-                self._pool.take_back(process, run)
-            elif why == NotSpawned.FAILED:
-                self._finish(run, verdict.failed(run, "no process could be forked for it"))
+            if why == NotSpawned.FAILED:
+                self._finish(run, verdict.failed(run, _NO_PROCESS))
             else:
                 self._finish(run, Refused(run.order.task, run.order.epoch, why == NotSpawned.REPEATED))
         self._drop(process)
+
+    def _could_not_start(self, process: RunnerProcess) -> None:
+        """What waits for a process that takes runs one by one may wait for another; coroutines fail."""
+        self._pool.leaves(process)
+        self._pool.could_not_start()
+        for run in list(process.runs.values()):
+            if run.sent:
+                continue
+            if process.kind is Kind.SYNC:
+                self._pool.take_back(process, run)
+            else:
+                self._finish(run, verdict.failed(run, _NO_PROCESS))
 
     def _on_gone(self, number: int, why: Why, token: int, status: int, expired: list[tuple[int, float]]) -> None:
         process = self._processes[number]
         self._pool.leaves(process)
         for fd in (process.out.fd, *process.printed):
             self._read_process(process, fd)  # what it said before it ended counts
+        if why is Why.ENDED and not process.worked and not process.own:
+            self._could_not_start(process)
         death = Death(why, token, status, tuple(expired), process.page.current())
         for run in list(process.runs.values()):
             if not run.sent:

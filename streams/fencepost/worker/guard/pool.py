@@ -22,6 +22,7 @@ from fencepost.worker.guard.settings import RunnerSettings
 GROW_AFTER_S = 0.01
 _UNBIND_IDLE_S = 0.5
 _END_IDLE_S = 30.0
+_TRY_AGAIN_S = 1.0
 _LIMIT_SLACK_S = 0.25  # the runner ends such a run itself; the guard does it if that fails
 
 
@@ -48,6 +49,7 @@ class Pool:
         self._sync: list[RunnerProcess] = []
         self._async: RunnerProcess | None = None
         self._grown_at = 0.0
+        self._not_before = 0.0  # no fork until then: the last one failed
         self.prices = Prices()
 
     @property
@@ -103,7 +105,10 @@ class Pool:
 
     def _grows(self) -> bool:
         """Fork one more process if there are too few, or if runs wait and every process has long been at one."""
-        if len(self._sync) >= self._fewest:
+        if len(self._sync) < self._fewest or (self._queue and not self._sync):
+            if time.monotonic() < self._not_before:
+                return False
+        else:
             if not self._queue or len(self._sync) >= self._settings.slots:
                 return False
             now = time.monotonic()
@@ -196,6 +201,10 @@ class Pool:
             self._queue.appendleft(run)
         else:
             self._add_async(run)
+
+    def could_not_start(self) -> None:
+        """A process could not be forked, or ended before it did anything: the next one is tried later."""
+        self._not_before = time.monotonic() + _TRY_AGAIN_S
 
     def leaves(self, process: RunnerProcess) -> None:
         """The process gets nothing more."""

@@ -61,6 +61,7 @@ class RunnerProcess:
         self.bindings: dict[tuple[int, float], Binding] = {}
         self.load_s = 0.0
         self.leaving = False  # its pipe was closed, or it is being killed
+        self.worked = False  # it has said something
         self.idle_since = 0.0
         self.progress_at = 0.0
         self.watched_s = 0.0  # shortest time limit the guard was told of

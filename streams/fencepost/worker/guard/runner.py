@@ -94,6 +94,22 @@ def _leave_sigterm_to_us() -> None:
     )
 
 
+def refused_privileges(uid: int | None, gid: int | None) -> str | None:
+    """Why runners could not become this user; None if they can. Tried in a child: it cannot be taken back."""
+    pid = os.fork()
+    if pid == 0:
+        number = 1
+        try:
+            _drop_privileges(uid, gid)
+            number = 0
+        except OSError as error:
+            number = error.errno or 1
+        finally:
+            os._exit(number)
+    number = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return None if number == 0 else f"uid {uid}, gid {gid}: runs cannot become this user: {os.strerror(number)}"
+
+
 def _drop_privileges(uid: int | None, gid: int | None) -> None:
     if gid is not None or uid is not None:
         try:

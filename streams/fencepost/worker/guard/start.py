@@ -104,7 +104,10 @@ def _hello(fd: int, settings: RunnerSettings) -> dict[str, Any]:
         raise GuardError("the guard ended before it was ready; what it said stands above")
     hello: dict[str, Any] = codec.loads_own(bytes(data))
     if "error" in hello:
-        raise AppNotImported(f"app: {settings.app} cannot be imported\n{hello['error'].rstrip()}")
+        error = hello["error"].rstrip()
+        if error.startswith("uid "):
+            raise GuardError(error)
+        raise AppNotImported(f"app: {settings.app} cannot be imported\n{error}")
     return hello
 
 

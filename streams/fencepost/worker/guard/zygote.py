@@ -33,6 +33,9 @@ def main(fds: list[int], config: bytes) -> NoReturn:
     table = LeaseTable(table_fd)
     os.close(table_fd)
     functions, hello = _load(settings["app"])
+    refused = runner.refused_privileges(settings["uid"], settings["gid"])
+    if refused:
+        hello = {"error": refused}
     _say_hello(hello_fd, hello)
     while "error" in hello:
         signal.pause()  # the worker says what was wrong and ends everything
