@@ -51,6 +51,7 @@ class Partition:
         self.triggers_committed = -1
         self.adopted: list[tuple[str, int]] = []  # runs of this process that go on under the new nonce
         self.undefined: deque[tuple[str, Definition | None]] = deque()  # restored tasks still without definition
+        self.misplaced: list[tuple[bytes, bytes]] = []  # definitions found here that belong on another partition
         self.found_running: set[str] = set()  # tasks that were RUNNING when restored: first in `undefined`
         self.checked_offset = -1  # triggers up to here were looked up in the definitions as of after they came
         self.check_until: tuple[int, int] | None = None  # (end of tasks-p, last trigger it speaks for)

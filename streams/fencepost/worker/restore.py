@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fencepost.codec import BadRecord, loads_own
-from fencepost.core.ids import SEPARATOR, side_key, split_key
+from fencepost.core.ids import SEPARATOR, partition_of, side_key, split_key
 from fencepost.core.machine import new_task, restored_task
 from fencepost.core.task import Definition, Task, TaskState, Work
 from fencepost.wire.definition import read_definition
@@ -33,13 +33,18 @@ class Restored:
     definitions: dict[str, Definition] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)  # task -> why
     bad_definitions: dict[str, str] = field(default_factory=dict)
+    misplaced: list[tuple[bytes, bytes]] = field(default_factory=list)  # definitions that belong on another partition
 
 
 class Restore:
-    """Collects one partition's records. `nonce` is the own one; `tasks_end` how far tasks-p must be read."""
+    """Collects one partition's records. `nonce` is the own one; `tasks_end` how far tasks-p must be read.
 
-    def __init__(self, nonce: str, tasks_end: int) -> None:
+    place: (partition, partition count), to tell definitions that belong elsewhere.
+    """
+
+    def __init__(self, nonce: str, tasks_end: int, place: tuple[int, int]) -> None:
         self.nonce = nonce
+        self._number, self._count = place
         self.tasks_end = tasks_end
         self.nonce_read = False
         self._state: dict[bytes, bytes] = {}
@@ -87,13 +92,7 @@ class Restore:
                     checkpoints[task_id] = decode_checkpoint(value)
             except (BadRecord, ValueError) as error:
                 out.unreadable[raw_key.decode("utf-8", "backslashreplace").split(SEPARATOR)[0]] = str(error)
-        for raw_key, value in self._definitions.items():
-            try:
-                task_id, definition = read_definition(raw_key, value)
-                if definition is not None:
-                    out.definitions[task_id] = definition
-            except BadRecord as error:
-                out.bad_definitions[raw_key.decode("utf-8", "backslashreplace")] = str(error)
+        self._read_definitions(out, states)
         for task_id in works.keys() - states.keys():
             states[task_id] = new_task(task_id).state
         for task_id, state in states.items():
@@ -102,6 +101,19 @@ class Restore:
             out.tasks.pop(task_id, None)
         self._state, self._definitions = {}, {}
         return out
+
+    def _read_definitions(self, out: Restored, states: dict[str, TaskState]) -> None:
+        for raw_key, value in self._definitions.items():
+            try:
+                task_id, definition = read_definition(raw_key, value)
+            except BadRecord as error:
+                out.bad_definitions[raw_key.decode("utf-8", "backslashreplace")] = str(error)
+                continue
+            # A task with a state here belongs here: no need to compute where else it might.
+            if task_id not in states and partition_of(raw_key, self._count) != self._number:
+                out.misplaced.append((raw_key, value))
+            elif definition is not None:
+                out.definitions[task_id] = definition
 
 
 def fence_nonce(value: bytes | None) -> str:

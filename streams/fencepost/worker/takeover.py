@@ -23,6 +23,7 @@ class Takeover:
         now_ms = context.clock.now_ms()
         partition.definitions = restored.definitions
         partition.unreadable = set(restored.unreadable)
+        partition.misplaced = restored.misplaced
         for name, why in (*restored.unreadable.items(), *restored.bad_definitions.items()):
             context.log.error("a record this worker cannot read is left alone", task=name, why=why)
         for task_id, task in restored.tasks.items():

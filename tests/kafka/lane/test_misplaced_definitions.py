@@ -19,7 +19,7 @@ PARTITIONS = 3
 RIGHT, WRONG = 2, 0
 TASK = next(f"t-{n}" for n in range(100) if partition_of(f"t-{n}".encode(), PARTITIONS) == RIGHT)
 KEY = TASK.encode()
-OFTEN = json.dumps({"handler": {"kind": "python", "function": "f"}, "schedule": {"every_s": 0.5}}).encode()
+OFTEN = json.dumps({"handler": {"kind": "python", "function": "work"}, "schedule": {"every_s": 0.5}}).encode()
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_a_definition_on_the_wrong_partition_goes_to_the_right_one_and_runs_ther
     if when.startswith("before"):
         world.produce_to(world.topics.tasks, WRONG, KEY, OFTEN)
     with running(lane):
-        lane.wait("all partitions", lambda: lane.holds_all)
+        lane.wait("all partitions", lane.holds_all)
         if when.startswith("while"):
             world.produce_to(world.topics.tasks, WRONG, KEY, OFTEN)
         lane.wait("two slots ran", lambda: len(lane.runners.starts_of(TASK)) >= 2)
