@@ -89,7 +89,7 @@ class Intake:
         return taken
 
     def _definition_elsewhere(self, partition: Partition, part: Part, message: Message) -> bool:
-        """Whether a definition is on the wrong partition; then it goes to the right one, and a tombstone takes its place.
+        """Whether a definition is on the wrong partition; then it goes home, and a tombstone takes its place.
 
         Taken here, its ID would have two owners. The tombstone carries a mark, so that it is not taken for a deletion.
         """
