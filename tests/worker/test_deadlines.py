@@ -57,6 +57,19 @@ def test_a_bound_runner_keeps_the_guards_own_timer_at_its_deadline_until_it_is_g
     assert deadlines.first() is None
 
 
+def test_a_guard_that_has_done_what_it_can_has_no_reason_to_look_again() -> None:
+    """It goes before everybody else: looking again and again it would keep what it ended from dying."""
+    deadlines = Deadlines()
+    deadlines.renew(1, 0.0)
+    assert deadlines.bind(1, (1, 10.0), 0.0)
+    assert deadlines.expired(9.8) == {1: [(1, 10.0)]}
+    deadlines.told((1, 10.0))
+    assert deadlines.next_look() is None
+    assert deadlines.first() == 10.0
+    deadlines.renew(1, 5.0)
+    assert deadlines.next_look() == 15.0 - ask_early_s(10.0)
+
+
 def test_a_rebind_moves_what_is_bound_and_keeps_the_later_time() -> None:
     deadlines = Deadlines()
     deadlines.renew(1, 3.0)

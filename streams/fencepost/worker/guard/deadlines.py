@@ -19,6 +19,7 @@ class Deadlines:
         self._began: dict[int, float] = {}
         self._bound: dict[Key, set[int]] = {}
         self._asked: dict[Key, float] = {}  # the deadline that was near when its runners were asked to stop
+        self._told: dict[Key, float] = {}  # the deadline for which its runners are being ended
 
     def renew(self, lease: int, began: float) -> None:
         if began > self._began.get(lease, float("-inf")):
@@ -56,6 +57,7 @@ class Deadlines:
             if not runners:
                 del self._bound[key]
                 self._asked.pop(key, None)
+                self._told.pop(key, None)
 
     def drop(self, runner: int) -> None:
         """The runner is certainly gone."""
@@ -75,6 +77,10 @@ class Deadlines:
                     found.setdefault(runner, []).append(key)
         return found
 
+    def told(self, key: Key) -> None:
+        """Its runners are being ended: there is nothing more to look at before they are gone."""
+        self._told[key] = self._began[key[0]] + key[1]
+
     def to_ask(self, now: float) -> set[int]:
         """Runners to be asked to stop, because a lease of theirs is about to end; each once for a deadline."""
         found: set[int] = set()
@@ -90,6 +96,8 @@ class Deadlines:
         times = []
         for key in self._bound:
             deadline = self._began[key[0]] + key[1]
+            if self._told.get(key) == deadline:
+                continue
             early_s = END_EARLY_S if self._asked.get(key) == deadline else ask_early_s(key[1])
             times.append(deadline - early_s)
         return min(times, default=None)

@@ -27,6 +27,7 @@ from fencepost.worker.guard.init import ENDED
 from fencepost.worker.guard.page import Page
 
 REMEMBERED_TASKS = 50_000
+_LOOK_EVERY_S = 0.01  # at most so often, however short a time limit is
 
 
 @dataclass(slots=True)
@@ -267,6 +268,8 @@ class Guard:
 
     def _enforce(self, now: float) -> None:
         for number, keys in self._deadlines.expired(now).items():
+            for key in keys:
+                self._deadlines.told(key)
             self._runners[number].expired = self._runners[number].expired or keys
             self._end(self._runners[number], Why.FENCED)
         for number in self._deadlines.to_ask(now):
@@ -319,7 +322,7 @@ class Guard:
             self._end(runner, Why.LIMITED, current)
             return
         # A run that starts after this look cannot pass its limit before the shortest limit has gone by.
-        again = now + runner.shortest_s
+        again = now + max(_LOOK_EVERY_S, runner.shortest_s)
         heapq.heappush(self._looks, (min(again, kill_at) if current else again, runner.number, 0))
 
     def _end(self, runner: _Runner, why: Why, token: int = 0) -> None:

@@ -23,6 +23,7 @@ GROW_AFTER_S = 0.01
 _UNBIND_IDLE_S = 0.5
 _END_IDLE_S = 30.0
 _TRY_AGAIN_S = 1.0
+_SHORTEST_S = 0.001  # of time limits: zero would mean none
 _LIMIT_SLACK_S = 0.25  # the runner ends such a run itself; the guard does it if that fails
 
 
@@ -154,7 +155,7 @@ class Pool:
         """Have the guard enforce the run's time limit, if it has one, counted from its start."""
         if run.order.timeout_s is None:
             return
-        limit_s = run.order.timeout_s + run.order.grace_s
+        limit_s = max(_SHORTEST_S, run.order.timeout_s + run.order.grace_s)
         process.timed += 1
         if process.kind is not Kind.SYNC:
             at = linux.boot_s() + limit_s + _LIMIT_SLACK_S
