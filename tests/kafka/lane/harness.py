@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
@@ -39,6 +40,7 @@ from tests.kafka.lane.fakes import FakeRunners
 LIMIT_S = 30.0
 PARTITIONS = 4
 PROTOCOLS = ("classic", "consumer")
+only_classic = pytest.mark.parametrize("protocol", ["classic"], indirect=True)  # where the protocol does not matter
 
 
 def wait_until(what: str, condition: Callable[[], Any], limit_s: float = LIMIT_S) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from fencepost.core.task import OnHandover
 from tests.kafka.lane.fakes import overlaps
-from tests.kafka.lane.harness import Driven, World, a_task, make_lane, running, wait_until
+from tests.kafka.lane.harness import Driven, World, a_task, make_lane, only_classic, running, wait_until
 
 
 @dataclass(slots=True)
@@ -99,6 +99,7 @@ def test_what_outlives_the_handover_limit_is_stopped_and_uses_up_no_attempt(worl
         assert kinds[:3] == [("started", None), ("interrupted", "handover"), ("started", None)]
 
 
+@only_classic
 def test_a_task_that_says_stop_is_stopped_as_soon_as_its_partition_is_wanted(world: World) -> None:
     tasks = [a_task(on_handover=OnHandover.STOP, grace_s=1.0)]
     lane = make_lane(world, ordinal=1, tasks=tasks)
@@ -112,6 +113,7 @@ def test_a_task_that_says_stop_is_stopped_as_soon_as_its_partition_is_wanted(wor
             assert reasons == {("interrupted", "handover")}
 
 
+@only_classic
 def test_nothing_new_starts_on_a_partition_that_is_being_given_away(world: World) -> None:
     lane = make_lane(world, ordinal=1)
     with running(lane):

@@ -8,7 +8,7 @@ from confluent_kafka.cimpl import NewTopic
 from fencepost.kafka.errors import KafkaProblem, WrongNamespace
 from fencepost.kafka.namespace import load_namespace
 from tests.kafka.lane.fakes import FakeRunners, succeed
-from tests.kafka.lane.harness import Driven, World, make_lane, running, wait_until
+from tests.kafka.lane.harness import Driven, World, make_lane, only_classic, running, wait_until
 
 
 def served(world: World, count: int) -> Driven:
@@ -83,6 +83,7 @@ def test_a_lane_that_acquires_again_notices_a_topic_made_again_meanwhile_t05(cla
     assert lane.runners.launched == []
 
 
+@only_classic
 def test_a_log_that_begins_beyond_the_committed_offset_is_refused_loudly(world: World) -> None:
     task = world.task_on(0)
     served(world, 3)
@@ -96,6 +97,7 @@ def test_a_log_that_begins_beyond_the_committed_offset_is_refused_loudly(world: 
     assert lane.runners.launched == []
 
 
+@only_classic
 def test_a_log_that_begins_where_it_was_left_off_is_served_on(world: World) -> None:
     """The refusal above is not for every deletion: what was consumed may go."""
     task = world.task_on(0)

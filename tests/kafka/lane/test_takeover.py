@@ -11,7 +11,7 @@ from fencepost.core.lease import OffsetStamp, Watch, wait_s
 from fencepost.wire.owners import decode_stamp
 from tests.kafka.lane.fakes import FakeRunners, overlaps, succeed
 from tests.kafka.lane.ghost import LANE, Ghost, make_ghost
-from tests.kafka.lane.harness import Driven, World, make_lane, running, wait_until
+from tests.kafka.lane.harness import Driven, World, make_lane, only_classic, running, wait_until
 
 TTL_S = 3.0
 
@@ -49,6 +49,7 @@ def test_an_open_transaction_of_a_dead_owner_is_ended_by_the_next_one_long_befor
     assert b"never-committed" in {record.key for record in world.records(world.topics.state, 1, all_=True)}
 
 
+@only_classic
 def test_two_lanes_that_start_at_once_beside_an_open_transaction_both_serve_their_part_t03(
     world: World, ghost: Ghost
 ) -> None:
@@ -124,6 +125,7 @@ def test_a_renewal_that_was_seen_shortens_the_wait_to_from_when_it_was_seen(worl
     lane.close()
 
 
+@only_classic
 def test_a_later_renewal_that_was_not_seen_makes_the_wait_count_from_the_answer_again(world: World) -> None:
     """Counting from an older renewal than the last one would be an overlap."""
     ghost, lane = make_ghost(world), make_lane(world).open()
@@ -163,6 +165,7 @@ def test_a_released_partition_is_taken_over_at_once_and_nobody_is_ended(world: W
     assert stopped["cause"] == "stopped"
 
 
+@only_classic
 def test_a_release_is_not_written_before_every_earlier_run_was_waited_out(world: World, ghost: Ghost) -> None:
     """The next owner has to wait as this one did."""
     task = world.task_on(0)

@@ -19,7 +19,7 @@ from fencepost.kafka.transaction import (
     make_producer,
     transactional_ids,
 )
-from tests.kafka.lane.harness import World, wait_until
+from tests.kafka.lane.harness import World, only_classic, wait_until
 from tests.kafka.lane.members import Joined, make_member, make_ring, offer, offset_of, together, visible
 
 
@@ -76,6 +76,7 @@ def test_metadata_of_a_member_that_left_the_group_is_not_sent(world: World, ring
     assert visible(world) == set()
 
 
+@only_classic
 def test_a_transaction_without_offsets_is_refused_before_anything_is_sent(
     world: World, ring: Ring, joined: Joined
 ) -> None:
@@ -85,6 +86,7 @@ def test_a_transaction_without_offsets_is_refused_before_anything_is_sent(
     assert visible(world, all_=True) == set()
 
 
+@only_classic
 def test_without_that_refusal_an_empty_list_of_offsets_commits_though_the_generation_is_long_past(
     world: World, joined: Joined
 ) -> None:
@@ -102,6 +104,7 @@ def test_without_that_refusal_an_empty_list_of_offsets_commits_though_the_genera
     assert visible(world) == {"unchecked"}
 
 
+@only_classic
 def test_nothing_becomes_visible_when_the_check_right_before_the_offsets_refuses(
     world: World, ring: Ring, joined: Joined
 ) -> None:
@@ -132,6 +135,7 @@ def test_the_broker_itself_does_not_ask_which_partitions_the_member_owns(world: 
         other.member.close()
 
 
+@only_classic
 def test_a_fenced_producer_raises_and_nothing_of_its_transaction_becomes_visible(
     world: World, ring: Ring, joined: Joined
 ) -> None:
@@ -209,6 +213,7 @@ def test_metadata_read_inside_the_revoke_callback_commits_and_metadata_taken_ear
     assert visible(world) == {"fresh"}
 
 
+@only_classic
 def test_a_ring_has_ids_that_a_successor_of_the_same_worker_ends(world: World, joined: Joined) -> None:
     joined.until_all_owned()
     first = make_ring(world, "same")
