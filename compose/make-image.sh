@@ -49,7 +49,7 @@ make_kafka() {
   cp -r compose/kafka/. "$work/kafka"
   cp -rL "$("$python" -c 'from fencepost.broker.jars import find_jars; print(find_jars().folder)')" "$work/kafka/libs"
   # The build's packages come over the machine's own network; the legacy builder needs no image of its own.
-  DOCKER_BUILDKIT=0 docker build --network host --quiet --label fencepost.made=offline --tag "$image" "$work/kafka" \
+  DOCKER_BUILDKIT=0 docker build --force-rm --network host --quiet --label fencepost.made=offline --tag "$image" "$work/kafka" \
     >/dev/null 2>"$work/build.log" || fail "docker build failed: $(tail -n 1 "$work/build.log")"
 }
 
@@ -57,7 +57,7 @@ make_python() {
   has_image "$python_image" && return
   make_debian
   echo "fencepost: making $python_image" >&2
-  DOCKER_BUILDKIT=0 docker build --network host --quiet --label fencepost.made=offline --tag "$python_image" \
+  DOCKER_BUILDKIT=0 docker build --force-rm --network host --quiet --label fencepost.made=offline --tag "$python_image" \
     compose/python >/dev/null 2>"$work/build.log" || fail "docker build failed: $(tail -n 1 "$work/build.log")"
 }
 

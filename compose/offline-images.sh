@@ -41,7 +41,7 @@ make_worker() {
   chmod -R u=rwX,go=rX "$work"
   local before
   before=$(docker image inspect --format '{{.Id}}' "$image" 2>/dev/null) || before=
-  DOCKER_BUILDKIT=0 docker build --network none --build-arg PIP_NO_INDEX=1 --label fencepost.made=offline \
+  DOCKER_BUILDKIT=0 docker build --force-rm --network none --build-arg PIP_NO_INDEX=1 --label fencepost.made=offline \
     --tag "$image" --file compose/worker/Dockerfile "$work" >"$work/build.log" 2>&1 ||
     fail "docker build failed: $(tail -n 5 "$work/build.log")"
   if [[ -n $before && -z $(docker image inspect --format '{{join .RepoTags ""}}' "$before") && -z $(docker ps --all --quiet --filter "ancestor=$before") ]]; then
