@@ -44,7 +44,8 @@ make_worker() {
   DOCKER_BUILDKIT=0 docker build --force-rm --network none --build-arg PIP_NO_INDEX=1 --label fencepost.made=offline \
     --tag "$image" --file compose/worker/Dockerfile "$work" >"$work/build.log" 2>&1 ||
     fail "docker build failed: $(tail -n 5 "$work/build.log")"
-  if [[ -n $before && -z $(docker image inspect --format '{{join .RepoTags ""}}' "$before") && -z $(docker ps --all --quiet --filter "ancestor=$before") ]]; then
+  if [[ -n $before && -z $(docker image inspect --format '{{join .RepoTags ""}}' "$before") &&
+    -z $(docker ps --all --quiet --filter "ancestor=$before") ]]; then
     docker rmi "$before" >/dev/null # the one of the source before; nothing is started from it
   fi
   echo "fencepost: $image is made" >&2
