@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fencepost.cli.early  # isort: skip  # noqa: F401
+
 import logging
 import sys
 from collections.abc import Callable, Sequence

@@ -235,6 +235,8 @@ class GuardedRunners:
         return len(self._runs)
 
     def room(self) -> int:
+        if self._lost is not None:
+            return 0  # `take` says so once it has told how the runs ended; until then nothing more may be decided
         free = max(0, self._settings.slots - len(self._runs))
         return max(free, self._pool.room(len(self._runs)))
 
