@@ -91,18 +91,23 @@ class Lane:
         self._topics_at_s = 0.0
         self._active_s = 0.0
         self.stopping = False
-        self.ready = False  # a member, and every partition it has is served
+        # Whether the group has said what is this lane's; it may be nothing. The newer protocol says it with the
+        # answer that makes a member, and makes no call where it is nothing.
+        self._told_on_joining = protocol == "consumer"
+        self._told = self._told_on_joining
+        self.ready = False  # a member that was told its partitions, and every one of them is served
         self.load = Load()
 
     # -- life ---------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Initialise the ring and follow `owners`. Raises RetryLater when no broker answers."""
+        """Initialise the ring, follow `owners`, join the group. Raises RetryLater when no broker answers."""
         self._ring.open(RING_LIMIT_S)
         topics = self._context.topics
         owners = topics.owners
         self._reader.meet((owners, topics.state, topics.tasks, topics.triggers, topics.control), RING_LIMIT_S)
         self._reader.assign([(owners, number, BEGINNING) for number in range(self._context.partition_count)])
+        self._member.join()
 
     @property
     def idle(self) -> bool:
@@ -358,10 +363,12 @@ class Lane:
 
     def _assigned(self, numbers: list[int]) -> None:
         self._context.log.info("assigned", partitions=numbers)
+        self._told = True
         self._acquisitions.assigned(numbers)
 
     def _lost(self, numbers: list[int]) -> None:
         self._context.log.warning("lost", partitions=numbers)
+        self._told = self._told_on_joining
         self._acquisitions.lost(numbers)
         if self._pending is not None:
             self._drop_lost_parts(self._pending)
@@ -411,7 +418,8 @@ class Lane:
         partitions = context.partitions
         self.load = Load(context.runners.in_flight(), tuple(sorted(partitions)), (context.lane,))
         self.ready = (
-            self._member.metadata().joined
+            self._told  # a member of a classic group has an ID and a generation before it is told anything
+            and self._member.metadata().joined
             and not self._reader.down
             and all(partition.served for partition in partitions.values())
         )
