@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,6 +69,15 @@ def test_b03_a_worker_that_cannot_join_or_restore_starts_nothing_and_is_not_read
         stage.wait_kind(task, "succeeded")
         assert len(stage.began(task)) == 1
     stage.check_no_overlap()
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_b03_a_worker_with_nothing_to_own_is_ready_all_the_same(stage_of: Callable[..., Stage], protocol: str) -> None:
+    """More workers than partitions: not being needed is no failure."""
+    stage = stage_of(protocol=protocol, partitions=1)
+    workers = [stage.start(name) for name in ("a", "b")]
+    stage.wait("both ready", lambda: all(worker.ready() for worker in workers))
+    assert len(set(stage.holders().values())) == 1
 
 
 def topic_id_bytes(stage: Stage) -> bytes:

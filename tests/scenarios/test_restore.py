@@ -36,7 +36,9 @@ def test_t01_any_shape_of_a_log_is_restored_to_its_end(stage_of: Callable[..., S
     for number in range(20):
         produce(kafka.bootstrap, state, f"old-{number}".encode(), b"{}", partition=emptied)
     admin = stage.world.admin  # to be kept: with it go its answers
+    _set(stage, state, {"cleanup.policy": "compact,delete"})  # else nobody may empty it
     _done(admin.delete_records([TopicPartition(state, emptied, 20)]))
+    _set(stage, state, {"cleanup.policy": "compact"})
 
     for number in range(5):
         produce(kafka.bootstrap, state, f"gone-{number}".encode(), None, partition=tombstones)
@@ -106,14 +108,14 @@ def test_t05_a_triggers_topic_that_was_made_again_is_refused_until_somebody_acce
     assert "--accept-new-topics" in said["why"]
     assert not any(stage.began(task) for task in new)
     stage.cli("init", "--accept-new-topics", "--profile", "quick")
-    # Accepted, and still no jump: where the group had read to is another decision, named with the page that tells how.
-    refused = stage.start("c")
-    refused.may_end = True
-    assert stage.wait_ended(refused, LIMIT_S) == 1
-    (said,) = refused.said("the worker ends")
-    assert "was to be read next" in said["why"]
-    _read_from_the_beginning(stage, triggers)
-    stage.start("d")
+    after = stage.start("c")
+    after.may_end = True
+    stage.wait("it runs them, or refuses to jump", lambda: stage.began(new[0]) or after.exit_code is not None)
+    if after.exit_code is not None:
+        # Kafka may have kept where the group had read to; what to do about it is on the page that is named.
+        assert "was to be read next" in after.said("the worker ends")[0]["why"]
+        _read_from_the_beginning(stage, triggers)
+        stage.start("d")
     for task in new:
         stage.wait_kind(task, "succeeded")
         assert len(stage.began(task)) == 1
@@ -237,10 +239,10 @@ def _set(stage: Stage, topic: str, values: dict[str, str]) -> None:
 
 
 def _set_broker(stage: Stage, name: str, value: str | None) -> None:
-    """For all brokers; None takes it back."""
+    """For the one broker; None takes it back."""
     operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
     entry = ConfigEntry(name, value or "", incremental_operation=operation)
-    resource = ConfigResource(ResourceType.BROKER, "", incremental_configs=[entry])
+    resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
     admin = stage.world.admin
     _done(admin.incremental_alter_configs([resource]))
 
