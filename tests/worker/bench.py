@@ -64,7 +64,7 @@ class Bench:
         end = time.monotonic() + PATIENCE_S
         while not done():
             assert time.monotonic() < end, f"waited {PATIENCE_S} s in vain; last reports: {self.reports[-8:]}"
-            self.runners.wait(0.5)
+            self.runners.wait(0.1)
             self.reports += self.runners.take()
 
     def run(self, *orders: RunOrder) -> list[RunEnded | Refused]:

@@ -19,7 +19,7 @@ from tests.worker.bench import Bench, ended_processes, family, order
 OWN = Isolation.OWN
 SHARED = Isolation.SHARED
 FENCED = RunEnded("a", 1, Outcome.INTERRUPTED, Cause.FENCED)
-TTL_S = 2.0  # with a margin of 0.5 s: a life of 1.5 s
+TTL_S = 3.0  # with a margin of 0.5 s: a life of 2.5 s
 
 
 def last_line(path: Path) -> float:
