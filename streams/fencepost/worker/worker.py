@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from types import FrameType
@@ -93,17 +94,19 @@ class Worker:
             signal.signal(number, self._signalled)
         gc.set_threshold(*COLLECT_AFTER)
         slots = max(1, self._settings.slots // self._settings.lanes)
-        runners = [GuardedRunners(_runner_settings(self._settings, slots)) for _ in range(self._settings.lanes)]
-        try:
-            self._http.start()
-            return self._with_kafka(runners, slots)
-        except KafkaProblem as problem:
-            self._say(problem)
-            return Exit.FAILED
-        finally:
-            for each in runners:
-                each.close(0.0)
-            self._http.stop()
+        with ExitStack() as held:
+            runners = []
+            for _ in range(self._settings.lanes):
+                runners.append(GuardedRunners(_runner_settings(self._settings, slots)))
+                held.callback(runners[-1].close, 0.0)
+            try:
+                self._http.start()
+                return self._with_kafka(runners, slots)
+            except KafkaProblem as problem:
+                self._say(problem)
+                return Exit.FAILED
+            finally:
+                self._http.stop()
 
     def _with_kafka(self, runners: list[GuardedRunners], slots: int) -> int:
         roster = self._roster(runners)
@@ -211,6 +214,7 @@ class Worker:
                 self._open(lane, context)
             self._serve(lane)
             lane.close(self._settings.stop_limit_s)
+            context.runners.close(0.0)  # other lanes may drain on, and this one beats no more
         except BaseException as failure:  # noqa: BLE001 - handed to the main thread, which says it and exits
             self._failures.append(failure)
         finally:
