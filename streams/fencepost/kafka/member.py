@@ -61,8 +61,13 @@ class Member:
         self._on = (on_assigned, on_revoked, on_lost)
         self.rebalances = 0
         self._consumer = Consumer(_config(settings, protocol, ordinal, instance_id))
-        self._consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+        self._topic = topic
         self._failure: BaseException | None = None
+
+    def join(self) -> None:
+        """Ask to be a member. From here on `poll` has to be called: a silent member holds up the whole group."""
+        topics = [self._topic]
+        self._consumer.subscribe(topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
 
     def poll(self, timeout_s: float = 0.0) -> None:
         """Serve membership: callbacks run in here. Raises Die where the client cannot go on, and what they raised."""
