@@ -210,7 +210,7 @@ class Driven:
     context: LaneContext
     lane: Lane
     failure: BaseException | None = None
-    closing_limit_s: float = 5.0
+    closing_limit_s: float = 0.3
     _thread: threading.Thread | None = None
     _ended: threading.Event = field(default_factory=threading.Event)
     _go: threading.Event = field(default_factory=threading.Event)
@@ -318,10 +318,7 @@ def make_lane(
     static: bool = False,
     **overrides: Any,
 ) -> Driven:
-    """A lane of its own worker, as `worker.py` makes one, with runners that tests script.
-
-    It joins the group from here on, turned or not: make it when it is to join.
-    """
+    """A lane of its own worker, as `worker.py` makes one, with runners that tests script."""
     settings = replace(world.settings, session_timeout_s=world.info.session_timeout_s, **overrides)
     made = new_identity(None)
     identity = Identity(worker or made.worker, made.incarnation, static)

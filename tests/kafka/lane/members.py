@@ -64,6 +64,7 @@ def make_member(world: World, ordinal: int = 0) -> Joined:
         on_lost=lost,
     )
     holder.append(Joined(world, member))
+    member.join()
     return holder[0]
 
 

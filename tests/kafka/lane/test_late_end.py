@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from fencepost.kafka.errors import error_of
 from fencepost.kafka.transaction import Aborted, Committed, Refused, Ring, make_producer
@@ -66,6 +66,7 @@ class Script:
     def __init__(self, proxied: Proxied, world: World, joined: Joined) -> None:
         self._world = world
         self._joined = joined
+        self._failed: list[KafkaError] = []  # records that were not taken
         self.producer: Producer = make_producer(world.settings, f"{world.settings.namespace}.late", lambda _error: None)
         wait_until("a producer", self._initialised)
         self.late = proxied.proxy.hold(Api.END_TXN, lambda request: request.names(f"{world.settings.namespace}.late"))
@@ -87,7 +88,7 @@ class Script:
         assert self.late.met
 
     def second_transaction(self, steps: tuple[str, ...], *, sentinel: bool) -> str:
-        """What the client says of its end: "ok", or the name of the error."""
+        """What the client says of it: "ok", or the name of the first error, of its end or of a record."""
         self.producer.begin_transaction()
         try:
             for step in steps:
@@ -96,7 +97,7 @@ class Script:
                 self.step(step)
         except KafkaException as error:
             return ("fatal " if error_of(error).fatal() else "") + error_of(error).name()
-        return "ok"
+        return self._failed[0].name() if self._failed else "ok"
 
     def step(self, step: str) -> None:
         if step == "commit":
@@ -113,7 +114,11 @@ class Script:
             self._record(step, 0 if step == "B1" else 1)
 
     def _record(self, key: str, partition: int) -> None:
-        self.producer.produce(self._world.topics.state, b"{}", key, partition)
+        def delivered(error: KafkaError | None, _message: object) -> None:
+            if error is not None:
+                self._failed.append(error)
+
+        self.producer.produce(self._world.topics.state, b"{}", key, partition, on_delivery=delivered)
         assert self.producer.flush(LIMIT_S) == 0
 
 

@@ -20,3 +20,11 @@ def test_a_lane_alone_acquires_every_partition_runs_what_is_triggered_and_releas
         acquired, released = world.fences(partition)
         assert (acquired.released, released.released) == (False, True)
         assert acquired.nonce == released.nonce == nonces[partition]
+
+
+def test_a_lane_that_is_made_but_not_open_yet_holds_up_nobody(world: World) -> None:
+    """Opening may wait long for a broker; a member that is not polled would stop every rebalance meanwhile."""
+    lane, not_open = make_lane(world, ordinal=1), make_lane(world, ordinal=2)
+    with running(lane):
+        lane.wait("all held", lane.holds_all)
+    not_open.close()
