@@ -1,7 +1,7 @@
-"""An example app. What its runs do they write into /ledger, a folder all workers share: one line a step, one file a task.
+"""An example app. What its runs do they write into /ledger, a folder all workers share: one line a step.
 
-Columns, separated by tabs: time since the machine's boot in ns (one clock for all containers of a machine), task, epoch,
-process ID, host, what (begin, beat, end), slot in ms since 1970 or "-".
+One file a task. Columns, separated by tabs: time since the machine's boot in ns (one clock for all containers of a
+machine), task, epoch, process ID, host, what (begin, beat, end), slot in ms since 1970 or "-".
 """
 
 import os

@@ -1,4 +1,7 @@
-"""Exit code 0 if the worker in this container says that it is ready. The standard library alone: it runs every few seconds."""
+"""Exit code 0 if the worker in this container says that it is ready.
+
+The standard library alone: it runs every few seconds.
+"""
 
 import http.client
 import os
