@@ -95,6 +95,7 @@ def test_t05_a_triggers_topic_that_was_made_again_is_refused_until_somebody_acce
     new = [f"t/new-{number}" for number in range(5)]
     for task in new:
         stage.trigger(task)
+    stage.trigger("t/many", id="another one")  # at an offset below the last one that its state has seen
     worker = stage.workers["a"]
     worker.may_end = True
     assert stage.wait_ended(worker, LIMIT_S) == 1
@@ -119,6 +120,8 @@ def test_t05_a_triggers_topic_that_was_made_again_is_refused_until_somebody_acce
     for task in new:
         stage.wait_kind(task, "succeeded")
         assert len(stage.began(task)) == 1
+    stage.wait_kind("t/many", "succeeded", epoch=2)
+    assert len(stage.began("t/many")) == 2
 
 
 def test_t05_a_state_topic_that_was_made_again_is_refused_and_nothing_starts_empty(stage: Stage) -> None:
@@ -220,13 +223,13 @@ def _read_from_the_beginning(stage: Stage, topic: str) -> None:
     admin = stage.world.admin
 
     def done() -> bool:
+        (future,) = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, offsets)]).values()
         try:
-            _done(admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, offsets)]))
+            return not any(item.error for item in future.result(20).topic_partitions)
         except KafkaException as refused:
             if refused.args[0].code() in (KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID):
                 return False  # until the session of the last member is over
             raise
-        return True
 
     stage.wait("the group's offsets set", done)
 

@@ -358,6 +358,9 @@ class Acquisitions:
                     "read next: the topic was made again, or its retention is shorter than the backlog; "
                     "see docs/operations.md, 'A log that begins too late'"
                 )
+        for item in partitions:
+            item.trigger_end = ends[topics.triggers, item.number]
+            item.control_end = ends[topics.control, item.number]
         found = {place: offset if offset >= 0 else begins[place] for place, offset in offsets.items()}
         return {
             item.number: (found[topics.triggers, item.number], found[topics.control, item.number])

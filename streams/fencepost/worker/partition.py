@@ -32,6 +32,7 @@ class Partition:
         self.release_sent_s: float | None = None
         self.trigger_start = -1
         self.control_start = -1
+        self.trigger_end = self.control_end = -1  # where the logs ended when it was acquired
         self.restore_began_s = 0.0
         self.renewed: tuple[str, int] | None = None  # the last renewal of this lane that named it
         self.clear()

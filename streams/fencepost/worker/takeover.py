@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from fencepost.core.evolve import changer
 from fencepost.core.ids import partition_of
 from fencepost.core.lease import wait_s
-from fencepost.core.task import Cause, Definition, Outcome, Task
+from fencepost.core.task import Cause, Definition, Outcome, Task, TaskState
 from fencepost.worker.context import LaneContext
 from fencepost.worker.orders import RunEnded
 from fencepost.worker.partition import Partition
 from fencepost.worker.restore import Restored
+
+_with_state = changer(Task, "state")
+_at_offsets = changer(TaskState, "trigger_offset", "control_offset")
 
 
 class Takeover:
@@ -26,6 +30,7 @@ class Takeover:
         partition.misplaced = restored.misplaced
         for name, why in (*restored.unreadable.items(), *restored.bad_definitions.items()):
             context.log.error("a record this worker cannot read is left alone", task=name, why=why)
+        self._forget_other_logs(partition, restored)
         for task_id, task in restored.tasks.items():
             partition.put(task_id, task, now_ms)
         partition.found_running = {task.state.task for task in partition.running()}
@@ -33,6 +38,28 @@ class Takeover:
         counted_from_s = context.watch.waits_from(partition.holding.stamp, partition.holding.answered_boot_s)
         for task in list(partition.running()):
             self._found_running(partition, task, counted_from_s)
+
+    def _forget_other_logs(self, partition: Partition, restored: Restored) -> None:
+        """A state cannot have taken what its log does not reach: such an offset is of a log that was there before.
+
+        The loss of that one was accepted (`init --accept-new-topics`). Kept, the offset would have new records taken
+        for old ones and left out without a word, until the new log had grown past it.
+        """
+        ends = (partition.trigger_end, partition.control_end)
+        forgotten = 0
+        for task_id, task in restored.tasks.items():
+            state = task.state
+            if state.trigger_offset >= ends[0] or state.control_offset >= ends[1]:
+                trigger_offset = state.trigger_offset if state.trigger_offset < ends[0] else -1
+                control_offset = state.control_offset if state.control_offset < ends[1] else -1
+                restored.tasks[task_id] = _with_state(task, _at_offsets(state, trigger_offset, control_offset))
+                forgotten += 1
+        if forgotten:
+            self._context.log.warning(
+                "offsets beyond the end of the log are forgotten: its topic was made again",
+                partition=partition.number,
+                tasks=forgotten,
+            )
 
     def _found_running(self, partition: Partition, task: Task, counted_from_s: float) -> None:
         context, run, task_id = self._context, task.state.run, task.state.task
