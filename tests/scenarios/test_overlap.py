@@ -33,7 +33,7 @@ def test_b01_a_trigger_for_later_runs_once_however_long_it_waits(stage: Stage) -
     follower = next(
         f"t/f{n}" for n in range(100) if stage.world.partition(f"t/f{n}") == stage.world.partition("t/late")
     )
-    stage.trigger(follower, delay=2 * SESSION_S)
+    stage.trigger(follower, delay=SESSION_S)
     stage.wait_line(follower, "end")
     assert stage.began("t/late") == [begin]
     assert [kind for kind, _ in stage.world.kinds("t/late")] == ["triggered", "started", "succeeded"]
@@ -72,17 +72,15 @@ def test_b05_a_graceful_stop_keeps_lease_and_membership_until_the_run_has_ended(
 
 
 def test_b07_overlap_is_forbidden_in_the_whole_cluster_while_workers_come_and_go(stage: Stage) -> None:
-    """A slot every 2 s, runs of 4 s that skip what comes meanwhile; a worker goes and comes, four times."""
+    """A slot every 2 s, runs of 4 s that skip what comes meanwhile; a worker goes and comes, three times."""
     stage.start_all("a", "b", "c")
     stage.define(*(python_task(f"o{n}", seconds=4, schedule=Every(2), overlap=Overlap.SKIP) for n in range(3)))
     for task in ("o0", "o1", "o2"):
         stage.wait_line(task)
-    for turn, (name, number) in enumerate(
-        (("a", signal.SIGKILL), ("b", signal.SIGTERM), ("c", signal.SIGKILL), ("d", signal.SIGTERM))
-    ):
+    for turn, (name, number) in enumerate((("a", signal.SIGKILL), ("b", signal.SIGTERM), ("c", signal.SIGKILL))):
         known = {task: len(stage.began(task)) for task in ("o0", "o1", "o2")}
         stage.workers[name].signal(number)
-        stage.start("defg"[turn])
+        stage.start("def"[turn])
         # On to the next change once every task has begun again somewhere.
         for task, count in known.items():
             stage.wait_line(task, count=count + 1)
