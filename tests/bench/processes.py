@@ -1,8 +1,9 @@
 """Programs the benchmark starts, and the certainty that none of them outlives it.
 
 Everything started here carries a token in its environment, which what it starts inherits. A small process, the sweeper,
-holds the other end of a pipe: when the benchmark ends, however it ends, it kills every process with that token; and it
-removes the work folder if the benchmark was killed before it could.
+holds the other end of a pipe: when the benchmark ends, however it ends, it kills what it was told of, every process
+with that token too, and removes the work folder if the benchmark was killed before it could. (Being told matters: a
+program that writes its own title, as redis-server does, writes over the environment that others see.)
 """
 
 from __future__ import annotations
@@ -25,7 +26,15 @@ import os, shutil, signal, sys, time
 parent = os.getppid()
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 token = sys.argv[1].encode()
-sys.stdin.read()
+handles = []
+for line in sys.stdin:
+    handles.append(os.pidfd_open(int(line)))
+    os.write(1, b"k")
+for handle in handles:
+    try:
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
 for _ in range(50):
     left = 0
     for name in os.listdir("/proc"):
@@ -71,7 +80,7 @@ class Processes:
         self._sweeper = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _SWEEPER, self._token, str(self._folder)],
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             start_new_session=True,
             env={},
         )
@@ -82,6 +91,8 @@ class Processes:
         assert self._sweeper.stdin is not None
         self._sweeper.stdin.close()
         self._sweeper.wait(30)
+        if self._sweeper.stdout is not None:
+            self._sweeper.stdout.close()
 
     def start(
         self, name: str, command: Sequence[str | Path], *, env: Mapping[str, str] | None = None, cwd: Path | None = None
@@ -98,7 +109,18 @@ class Processes:
                 cwd=cwd or self._folder,
                 start_new_session=True,
             )
+        self._tell_sweeper(process.pid)
         return Program(name, process, log)
+
+    def _tell_sweeper(self, pid: int) -> None:
+        """It holds a handle of the process from then on, so that an ID used again is no danger."""
+        assert self._sweeper is not None
+        assert self._sweeper.stdin is not None
+        assert self._sweeper.stdout is not None
+        self._sweeper.stdin.write(f"{pid}\n".encode())
+        self._sweeper.stdin.flush()
+        if self._sweeper.stdout.read(1) != b"k":
+            raise BenchError("the process that ends what the benchmark started is gone")
 
     def run(
         self, command: Sequence[str | Path], *, env: Mapping[str, str] | None = None, timeout_s: float = 300.0

@@ -108,6 +108,14 @@ def test_nothing_that_was_started_outlives_a_benchmark_that_is_killed(tmp_path: 
     wait_until(lambda: not folder.exists(), 30, "the work folder to be removed")
 
 
+def test_a_program_that_hides_its_environment_does_not_outlive_the_benchmark_either(tmp_path: Path) -> None:
+    with Processes(tmp_path) as processes:
+        hidden = processes.start("hidden", ["/usr/bin/env", "-i", sys.executable, "-c", "import time; time.sleep(600)"])
+        process = psutil.Process(hidden.pid)
+        wait_until(lambda: not process.environ(), 30, "the environment to be gone")
+    assert hidden.wait(30) == -signal.SIGKILL
+
+
 def test_the_table_says_when_others_used_the_machine_and_what_was_not_reached() -> None:
     machine = {"cpu": "C", "cores": 2, "memory_gib": 4, "kernel": "6", "python": "3", "kafka": "4", "commit": "abc"}
     machine["uncommitted_changes"] = True
