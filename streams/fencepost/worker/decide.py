@@ -96,7 +96,7 @@ class Decisions:
                 partition.found[report.task, report.epoch] = ended
                 continue
             self._apply_end(partition, batch.part(partition.number, partition.nonce), ended, now_ms)
-        if reports:
+        if reports or not self._context.runners.in_flight():
             self._reported_s = time.monotonic()
 
     def _checkpoint(self, partition: Partition, part: Part, report: RunCheckpoint, now_ms: int) -> None:
