@@ -42,8 +42,8 @@ for _ in range(50):
             try:
                 with open(f"/proc/{name}/environ", "rb") as file:
                     ours = token in file.read()
-                with open(f"/proc/{name}/stat") as file:
-                    ours = ours and file.read().rpartition(")")[2].split()[0] not in "ZX"
+                with open(f"/proc/{name}/stat", "rb") as file:  # a name in there may be any bytes
+                    ours = ours and file.read().rpartition(b")")[2].split()[:1] not in ([b"Z"], [b"X"])
             except OSError:
                 continue  # gone meanwhile, or not ours to read
             if ours:
