@@ -49,7 +49,7 @@ test-fast: venv ## Tests that need no broker
 .PHONY: test-kafka
 test-kafka: jars ## Tests on the embedded broker (a real Apache Kafka)
 	$(call banner,Kafka tests: on the embedded Apache Kafka)
-	$(PYTEST) -n 0 -m kafka $(ARGS)
+	$(PYTEST) -n 0 -m 'kafka and not faults' $(ARGS)
 
 .PHONY: test-containers
 test-containers: jars ## Tests on Kafka in a container, through testcontainers
@@ -98,10 +98,6 @@ compose-try: jars ## Kafka and three workers in containers, with images made off
 .PHONY: bench
 bench: jars ## Measure speed, side by side with others, and save JSON
 	@$(PY) -m tests.bench $(ARGS)
-
-.PHONY: campaign
-campaign: jars ## The long, seeded fault campaign
-	@$(PY) -m tests.faults.campaign $(ARGS)
 
 .PHONY: clean
 clean: ## Remove what the targets made in this folder

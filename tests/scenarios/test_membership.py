@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import psutil
+import pytest
 
 from fencepost.core.schedule import Every
 from fencepost.core.task import CommandHandler, Definition, Isolation, OnInterruption
@@ -16,6 +17,9 @@ from tests.scenarios.stage import SESSION_S, Stage, python_task
 
 if TYPE_CHECKING:
     from fencepost.broker import Cluster
+
+
+pytestmark = pytest.mark.faults
 
 
 def test_r01_a_worker_frozen_for_two_sessions_loses_its_runs_and_joins_again(stage: Stage) -> None:

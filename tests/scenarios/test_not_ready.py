@@ -15,6 +15,8 @@ from tests.scenarios.stage import Stage, on_stage
 if TYPE_CHECKING:
     from fencepost.broker import Cluster
 
+pytestmark = pytest.mark.faults
+
 VARIANTS = {
     "joining": ("classic", Api.JOIN_GROUP),
     "syncing": ("classic", Api.SYNC_GROUP),

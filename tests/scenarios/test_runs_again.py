@@ -6,6 +6,8 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+
 from fencepost.core.schedule import Cron, Every
 from fencepost.core.task import Overlap
 from fencepost.core.times import parse_rfc3339
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fencepost.broker import Cluster
+
+pytestmark = pytest.mark.faults
 
 DEATHS = ("before start", "after start", "mid-run", "before end", "after end")
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.kafka.lane.harness import World, make_lane, running
 from tests.kafka.lane.processes import LaneProcess
+
+pytestmark = pytest.mark.faults
 
 
 def test_a_lane_that_wakes_after_its_session_is_over_kills_its_runs_and_joins_again_r01(

@@ -20,6 +20,8 @@ from tests.kafka.lane.conftest import Proxied
 from tests.kafka.lane.harness import World, wait_until
 from tests.kafka.lane.members import SENTINEL, Joined, make_member, make_ring, offer, offset_of, visible
 
+pytestmark = pytest.mark.faults
+
 OFFSET = 7
 LIMIT_S = 8.0
 

@@ -10,6 +10,8 @@ from fencepost.kafka.namespace import load_namespace
 from tests.kafka.lane.fakes import FakeRunners, succeed
 from tests.kafka.lane.harness import Driven, World, make_lane, only_classic, running, wait_until
 
+pytestmark = pytest.mark.faults
+
 
 def served(world: World, count: int) -> Driven:
     """A lane that ran `count` triggers of one task, and gave everything back."""

@@ -13,6 +13,8 @@ from tests.kafka.lane.fakes import FakeRunners, overlaps, succeed
 from tests.kafka.lane.ghost import LANE, Ghost, make_ghost
 from tests.kafka.lane.harness import Driven, World, make_lane, only_classic, running, wait_until
 
+pytestmark = pytest.mark.faults
+
 TTL_S = 3.0
 
 

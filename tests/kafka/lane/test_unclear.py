@@ -11,6 +11,8 @@ from tests.faults.proxy import Action, Api, Rule
 from tests.kafka.lane.conftest import Proxied
 from tests.kafka.lane.harness import Driven, World, make_lane, running
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.fixture
 def lane(proxied: Proxied, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driven]:
