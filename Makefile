@@ -10,6 +10,10 @@ PYTEST := $(PY) -m pytest
 ARGS ?=
 
 banner = @printf '\n=== %s ===\n' '$(1)'
+# Tests against real processes and brokers depend on the machine's mood. What failed is run once more, alone and in the open:
+# a test that fails twice fails; one that passes the second time stands in the output as both.
+attempt = @$(PYTEST) $(1) $(2) $(ARGS) || { code=$$?; [ $$code -eq 1 ] || exit $$code; \
+	printf '\n=== once more: what failed in %s ===\n' '$@'; $(PYTEST) -n 0 --last-failed $(2) $(ARGS); }
 
 .PHONY: help
 help: ## Show the targets
@@ -44,27 +48,27 @@ test: test-fast test-kafka test-containers test-faults test-acceptance ## All te
 .PHONY: test-fast
 test-fast: venv ## Tests that need no broker
 	$(call banner,fast tests: no broker)
-	$(PYTEST) -n auto -m 'not kafka and not faults and not containers and not acceptance' $(ARGS)
+	$(call attempt,-n auto,-m 'not kafka and not faults and not containers and not acceptance')
 
 .PHONY: test-kafka
 test-kafka: jars ## Tests on the embedded broker (a real Apache Kafka)
 	$(call banner,Kafka tests: on the embedded Apache Kafka)
-	$(PYTEST) -n 0 -m 'kafka and not faults' $(ARGS)
+	$(call attempt,-n 0,-m 'kafka and not faults')
 
 .PHONY: test-containers
 test-containers: jars ## Tests on Kafka in a container, through testcontainers
 	$(call banner,container tests: on Apache Kafka in a container)
-	$(PYTEST) -n 0 -m containers $(ARGS)
+	$(call attempt,-n 0,-m containers)
 
 .PHONY: test-faults
 test-faults: jars ## Tests that break brokers, workers and the network
 	$(call banner,fault tests: brokers and workers are killed$(comma) frozen$(comma) cut off)
-	$(PYTEST) -n 0 -m faults $(ARGS)
+	$(call attempt,-n 0,-m faults)
 
 .PHONY: test-acceptance
 test-acceptance: jars wheel ## Tests of the installed wheel
 	$(call banner,acceptance tests: the installed wheel)
-	$(PYTEST) -n 0 -m acceptance $(ARGS)
+	$(call attempt,-n 0,-m acceptance)
 
 comma := ,
 
