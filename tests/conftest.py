@@ -1,7 +1,7 @@
 """Fixtures all tests share: the broker, and a namespace of its own for each test.
 
-`kafka` is a real Apache Kafka, started once per pytest session (per xdist worker), in a folder and on ports of its own,
-and gone when the session ends, however it ends.
+`kafka` is a real Apache Kafka, started once for each file of tests, in a folder and on ports of its own, and gone when
+they are done, however they end.
 """
 
 from __future__ import annotations
@@ -51,12 +51,15 @@ def note_broker(text: str) -> None:
             out.write(text + "\n")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A running one-node Kafka. Tests share it: leave it as you found it, and use `namespace` for your topics."""
+    """A running one-node Kafka. Tests share it: leave it as you found it, and use `namespace` for your topics.
+
+    One for each file of tests: it starts in two seconds, and one that holds the topics of hundreds of tests is slow.
+    """
     from fencepost.broker import Cluster
 
-    with Cluster(tmp_path_factory.mktemp("kafka")) as cluster:
+    with Cluster(tmp_path_factory.mktemp("kafka"), heap_mb=512) as cluster:
         note_broker(f"embedded Apache Kafka {cluster.version}, one node")
         yield cluster
 
