@@ -336,8 +336,6 @@ def _stay(holding: Holding, _event: Event) -> Result:
     return holding, ()
 
 
-_Move = Callable[[Holding, "Event"], Result]
-
 #: The whole protocol. (phase, event) not named here is illegal.
 TABLE: dict[tuple[Phase, type], Callable[..., Result]] = {
     (Phase.ENDING, HoldersEnded): _holders_ended,

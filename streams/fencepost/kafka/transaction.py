@@ -182,8 +182,6 @@ class Ring:
         self.ids = tuple(ids)
         self._places = [_Place(settings, transactional_id) for transactional_id in ids]
         self._turn = 0
-        self.commits = 0
-        self.aborts = 0
 
     def open(self, timeout_s: float) -> None:
         """Initialise all of them at once. Raises RetryLater when no broker answers in time."""
@@ -304,11 +302,9 @@ class Ring:
         place.look()
         if place.disconnected or time.monotonic() - began > SLOW_END_S:
             place.throw_away()  # a copy of its end may still be on its way
-        self.commits += 1
         return Committed()
 
     def _abort(self, place: _Place, producer: Producer, reason: str, *, refused: bool, accepted: bool) -> Outcome:
-        self.aborts += 1
         began = time.monotonic()
         try:
             producer.abort_transaction(END_LIMIT_S)

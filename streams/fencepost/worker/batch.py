@@ -6,7 +6,7 @@ parts are kept per partition, each under the nonce it was built under.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,7 +52,6 @@ class Part:
     reports: list[RunEnded] = field(default_factory=list)  # inputs that exist nowhere else
     triggers_next: int = -1  # the offset up to which triggers were taken; -1: none
     control_next: int = -1
-    released: bool = False
 
     def touch(self, task_id: str, before: Task) -> None:
         if task_id not in self.before:
@@ -109,7 +108,6 @@ class Batch:
 
     at_ms: int
     parts: dict[int, Part] = field(default_factory=dict)
-    attempts: int = 0
     written: bool = False  # found in the log after an unclear outcome: its records must not be written a second time
 
     def part(self, partition: int, nonce: str) -> Part:
@@ -117,14 +115,6 @@ class Batch:
         if known is None:
             known = self.parts[partition] = Part(partition, nonce, self.at_ms)
         return known
-
-    @property
-    def empty(self) -> bool:
-        return all(part.empty for part in self.parts.values())
-
-    def starting(self) -> Iterator[int]:
-        """Partitions with a run to launch."""
-        return (part.partition for part in self.parts.values() if part.launches)
 
 
 class Encoder:

@@ -122,7 +122,6 @@ class Committer:
 
     def _attempt(self, batch: Batch) -> Pushed:
         context = self._context
-        batch.attempts += 1
         parts = [part for part in batch.parts.values() if context.holds(part.partition, part.nonce)]
         live = context.live()
         for part in parts:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from fencepost.codec import BadRecord
 from fencepost.core.events import Adopted, Checkpointed, Ended, Interrupted, Started, Woken
-from fencepost.core.evolve import builder
 from fencepost.core.ids import partition_of
+from fencepost.core.making import new_ended
 from fencepost.core.ownership import Phase
 from fencepost.core.task import Cause, Outcome
 from fencepost.wire.work import check_checkpoint
@@ -18,8 +18,6 @@ from fencepost.worker.context import LaneContext
 from fencepost.worker.intake import Intake, Taken
 from fencepost.worker.orders import Refused, RunCheckpoint, RunEnded
 from fencepost.worker.partition import Partition
-
-_new_ended = builder(Ended)
 
 TIDY_AFTER_S = 0.5
 QUEUE_STEP = 500
@@ -110,7 +108,7 @@ class Decisions:
     def _apply_end(self, partition: Partition, part: Part, ended: RunEnded, now_ms: int) -> None:
         event: Interrupted | Ended
         if ended.outcome is Outcome.SUCCEEDED:
-            event = _new_ended(ended.epoch, ended.outcome, ended.result)
+            event = new_ended(ended.epoch, ended.outcome, ended.result)
         elif ended.outcome is Outcome.INTERRUPTED:
             event = Interrupted(ended.epoch, ended.cause or Cause.STOPPED, random.uniform(-1.0, 1.0))
         else:

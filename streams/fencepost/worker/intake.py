@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from fencepost.codec import BadRecord, loads
 from fencepost.core.events import Defined, Deleted, Event, Started, Triggered
-from fencepost.core.evolve import builder, changer
+from fencepost.core.evolve import changer
 from fencepost.core.ids import check_task_id, partition_of
 from fencepost.core.machine import IllegalEvent, new_task, startable, step
+from fencepost.core.making import new_triggered
 from fencepost.core.task import Definition, Task
 from fencepost.kafka.bounds import Bounds
 from fencepost.kafka.errors import RetryLater
@@ -26,7 +27,6 @@ from fencepost.worker.partition import Partition
 if TYPE_CHECKING:
     from fencepost.kafka.reader import Message
 
-_new_triggered = builder(Triggered)
 _met = changer(Task, "definition")
 
 LOOK_UP_LIMIT_S = 3.0
@@ -171,7 +171,7 @@ class Intake:
             return Taken.ASIDE
         if known is None or known.definition is None:
             self._meet(partition, part, trigger.task, now_ms)
-        return self._triggered(partition, part, _new_triggered(trigger), start, now_ms)
+        return self._triggered(partition, part, new_triggered(trigger), start, now_ms)
 
     def _triggered(
         self, partition: Partition, part: Part, event: Triggered, start: Started | None, now_ms: int
