@@ -156,6 +156,7 @@ class Decisions:
                 event = Interrupted(run.epoch, Cause.LOST, random.uniform(-1.0, 1.0))
                 self._intake.apply(partition, part, task_id, event, now_ms)
                 self._context.meters.run_ended(task_id, Outcome.INTERRUPTED.value, Cause.LOST.value)
+                self._context.meters.takeover(boot_s - partition.holding.answered_boot_s)
 
     def _start(self, batch: Batch, now_ms: int) -> None:
         """Give out the free room, partition by partition: what is ready, what is due, what was triggered."""
