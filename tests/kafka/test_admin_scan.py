@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.core.ids import partition_of
@@ -178,3 +178,21 @@ def test_following_can_start_at_a_time(settings: Settings, topic: str) -> None:
     with Tail(settings, topic, [0], since_ms=first.at_ms) as tail:
         records = tail.follow()
         assert [next(records).value, next(records).value] == [b"a", b"b"]
+
+
+def test_a_partition_whose_leader_the_client_does_not_know_yet_is_asked_for_again() -> None:
+    class Consumer:
+        """What the client says right after a broker that stood still answers again."""
+
+        asked = 0
+
+        def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
+            self.asked += 1
+            if self.asked == 1:
+                raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+            return 3, 7
+
+    consumer = Consumer()
+    assert watermarks(consumer, "t", 0, timeout_s=5.0) == (3, 7)  # type: ignore[arg-type]
+    with pytest.raises(Unavailable):
+        watermarks(Consumer(), "t", 0, timeout_s=0.0)  # type: ignore[arg-type]

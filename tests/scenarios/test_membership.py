@@ -33,6 +33,10 @@ def test_r01_a_worker_frozen_for_two_sessions_loses_its_runs_and_joins_again(sta
     stage.wait("two sessions over", lambda: time.monotonic() > until_s)
     stage.wait_line(task, count=2)  # elsewhere
     worker.thaw()
+    # Which partitions the woken one is given is the coordinator's choice; with the task's among them `b` would let its
+    # run end first, up to the handover limit.
+    stage.cli("cancel", task)
+    stage.wait("all of it ended", lambda: (stage.world.state(task) or {}).get("status") == "idle")
     stage.all_hold("a", "b")
     assert worker.exit_code is None
     assert "Traceback" not in worker.log_text()
@@ -41,8 +45,6 @@ def test_r01_a_worker_frozen_for_two_sessions_loses_its_runs_and_joins_again(sta
     begun = stage.began(task)
     assert begun[0].worker == "a"
     assert {line.worker for line in begun[1:]} == {"b"}
-    stage.cli("cancel", task)
-    stage.wait("all of it ended", lambda: (stage.world.state(task) or {}).get("status") == "idle")
     stage.check_no_overlap()  # not even the frozen one's run after it was woken
     again = stage.task_of("a")
     stage.trigger(again)

@@ -22,6 +22,8 @@ from fencepost.settings import Settings
 
 EARLIEST = -2
 _BATCH = 2000
+# The client's own word where its metadata does not hold the partition, or not yet its leader: right after a broker thawed.
+_NOT_IN_CACHE = (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
 _NO_GROUP = "fencepost-scan"  # the library wants a name; nothing is committed and no group is joined
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -151,7 +153,10 @@ def watermarks(consumer: Consumer, topic: str, number: int, timeout_s: float) ->
         try:
             return consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=timeout_s, cached=False)
         except KafkaException as error:
-            raise problem_of(error, f"asking for the end of {topic}-{number}") from error
+            doing = f"asking for the end of {topic}-{number}"
+            if error_of(error).code() in _NOT_IN_CACHE:
+                raise Unavailable(f"{doing}: {describe(error_of(error))}") from error
+            raise problem_of(error, doing) from error
 
     return patiently(ask, timeout_s)
 
