@@ -22,7 +22,7 @@ from fencepost.settings import Settings
 
 EARLIEST = -2
 _BATCH = 2000
-# The client's own word where its metadata does not hold the partition, or not yet its leader: right after a broker thawed.
+# The client's own words while its metadata lacks the partition or its leader: right after a broker thawed.
 _NOT_IN_CACHE = (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
 _NO_GROUP = "fencepost-scan"  # the library wants a name; nothing is committed and no group is joined
 
