@@ -6,8 +6,8 @@ O_APPEND, into the file of its task; columns are separated by tabs:
 
     CLOCK_REALTIME in ns   task   epoch   process ID   worker   begin|beat|child|end   slot in ms, or "-"
 
-One machine, one clock: no fault steps the machine's own wall clock; brokers and workers get other clocks, tasks do not. The
-order of the lines in a file is the order of the writes, which no clock can change; both are looked at.
+One machine, one clock: no fault steps the machine's own wall clock; brokers and workers get other clocks, tasks do not.
+The order of the lines in a file is the order of the writes, which no clock can change; both are looked at.
 
 What only the system can know it may *claim*: slots that it left out, and runs that it did not count as done. A claim
 excuses, it never proves; where a claim and the files disagree, the files are believed.

@@ -27,10 +27,13 @@ class Identity:
 
 
 def read_identity(folder: Path) -> Identity | None:
-    """None if the folder is empty or not there. Raises BrokerError if it holds something else than a cluster."""
+    """None if the folder is empty or not there. Raises BrokerError if it holds something else than a cluster.
+
+    Empty data folders of nodes are nothing yet: they may have been made, or mounted, for the first start.
+    """
     file = folder / _FILE
     if not file.exists():
-        if folder.is_dir() and any(entry.name != "lock" for entry in folder.iterdir()):
+        if folder.is_dir() and not all(_is_bare(entry) for entry in folder.iterdir()):
             raise BrokerError(f"{folder} is not empty and holds no cluster of Fencepost: choose another folder")
         return None
     try:
@@ -41,6 +44,13 @@ def read_identity(folder: Path) -> Identity | None:
         raise BrokerError(
             f"{file} is damaged ({error}): delete the folder {folder}, and its data, to begin anew"
         ) from error
+
+
+def _is_bare(entry: Path) -> bool:
+    if entry.name == "lock":
+        return True
+    data = entry / "data"
+    return entry.name.startswith("node-") and [*entry.iterdir()] == [data] and not any(data.iterdir())
 
 
 def write_identity(folder: Path, identity: Identity) -> None:

@@ -1,0 +1,188 @@
+"""What a campaign measured, as JSON, as a table for a terminal, and as the tables of docs/guarantees.md.
+
+python -m tests.faults.figures docs/figures/faults.json docs/guarantees.md     puts the tables into the page
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.faults.campaign import Campaign
+
+# Faults that take a worker from one moment to the next: what takeover times are told of.
+SUDDEN = ("SIGKILL", "SIGSTOP", "control group", "network: worker", "network: brokers to worker", "boot clock")
+
+
+def document(campaign: Campaign, seed: int, seconds: float, command: list[str]) -> dict[str, Any]:
+    return {
+        "command": " ".join(command),
+        "seed": seed,
+        "seconds": round(seconds, 1),
+        "holds": campaign.holds,
+        "arenas": [asdict(arena) | {"holds": arena.holds} for arena in campaign.arenas],
+    }
+
+
+def entries(body: dict[str, Any]) -> Iterable[tuple[dict[str, Any], dict[str, Any]]]:
+    """(arena, entry) of every fault that was injected."""
+    for arena in body["arenas"]:
+        for this in arena["rounds"]:
+            for entry in this["entries"]:
+                if not (entry["problem"] or "").startswith("not injected"):
+                    yield arena, entry
+
+
+def quantile(values: list[float], share: float) -> float:
+    """The smallest value that at least this share of the values does not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, -(-len(ordered) * round(share * 1000) // 1000) - 1)]
+
+
+def spread(values: list[float]) -> str:
+    if not values:
+        return "not measured"
+    p50, p95 = quantile(values, 0.5), quantile(values, 0.95)
+    return f"{p50:.1f} / {p95:.1f} / {max(values):.1f} ({len(values)})"
+
+
+def by_kind(body: dict[str, Any]) -> list[list[str]]:
+    """Rows: fault, one node, three nodes, overlaps, slots lost or doubled, waiting tasks, interrupted runs."""
+    found: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = defaultdict(list)
+    for arena, entry in entries(body):
+        found[entry["kind"]].append((arena, entry))
+    rows = []
+    for kind, pairs in sorted(found.items()):
+        one = sum(arena["setting"]["nodes"] == 1 for arena, _ in pairs)
+        overlaps = sum(entry["overlaps"] for _, entry in pairs)
+        slots = sum(entry["slots_wrong"] for _, entry in pairs)
+        rows.append([kind, str(one), str(len(pairs) - one), str(overlaps), str(slots)])
+    total = [str(sum(int(row[place]) for row in rows)) for place in range(1, 5)]
+    return [*rows, ["all", *total]]
+
+
+def takeovers(body: dict[str, Any]) -> list[list[str]]:
+    """Rows: profile, protocol, then p50 / p95 / max (count) of waiting tasks and of interrupted runs, in seconds."""
+    waiting: dict[tuple[str, str], list[float]] = defaultdict(list)
+    interrupted: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for arena, entry in entries(body):
+        if entry["lasts"] and entry["kind"].startswith(("worker", "all", "guard", *SUDDEN)):
+            key = (arena["setting"]["profile"], arena["setting"]["protocol"])
+            waiting[key] += entry["waiting_s"]
+            interrupted[key] += entry["interrupted_s"]
+    keys = sorted(set(waiting) | set(interrupted))
+    return [
+        [profile, protocol, spread(waiting[profile, protocol]), spread(interrupted[profile, protocol])]
+        for profile, protocol in keys
+    ]
+
+
+def brokers(body: dict[str, Any]) -> list[list[str]]:
+    """Rows: profile, nodes, fault, count, long runs on, of these ended, stall of waiting tasks in seconds."""
+    found: dict[tuple[str, int, str], list[dict[str, Any]]] = defaultdict(list)
+    for arena, entry in entries(body):
+        if entry["runs_on"] or entry["kind"].startswith(("broker", "network: broker and", "network: from", "group")):
+            found[arena["setting"]["profile"], arena["setting"]["nodes"], entry["kind"]].append(entry)
+    rows = []
+    for (profile, nodes, kind), those in sorted(found.items()):
+        on, ended = sum(entry["runs_on"] for entry in those), sum(entry["runs_ended"] for entry in those)
+        stall = spread([seconds for entry in those for seconds in entry["waiting_s"]])
+        rows.append([profile, str(nodes), kind, str(len(those)), str(on), str(ended), stall])
+    return rows
+
+
+def evidence(body: dict[str, Any]) -> list[list[str]]:
+    """Rows: what was looked at, and how much of it."""
+    names = {
+        "lines": "witness lines",
+        "runs": "runs",
+        "slots": "slots that had to be accounted for",
+        "done": "of these: run to their end",
+        "left_out": "left out, with a cause on record",
+        "repeated": "run again after an interruption on record",
+    }
+    sums = {name: sum(arena["counts"].get(name, 0) for arena in body["arenas"]) for name in names}
+    verified = sum(arena["verify_code"] == 0 for arena in body["arenas"])
+    return [
+        ["faults", f"{sum(1 for _ in entries(body)):,}"],
+        ["arenas (a cluster, three workers, about 130 tasks each)", str(len(body["arenas"]))],
+        ["hours", f"{body['seconds'] / 3600:.2f}"],
+        *([text, f"{sums[name]:,}"] for name, text in names.items()),
+        ["arenas in which `fencepost verify` ended with 0", f"{verified} of {len(body['arenas'])}"],
+    ]
+
+
+def cannot(body: dict[str, Any]) -> list[list[str]]:
+    """Rows: kinds of faults that were never injected, and why."""
+    done = {entry["kind"] for _, entry in entries(body)}
+    reasons: dict[str, str] = {}
+    for arena in body["arenas"]:
+        reasons.update({kind: reason for kind, reason in arena["cannot"].items() if kind not in done})
+    from tests.faults.kinds import ALL
+
+    for kind in ALL:
+        if kind.name not in done:
+            reasons.setdefault(kind.name, "not drawn")
+    return [[kind, reason] for kind, reason in sorted(reasons.items())]
+
+
+HEADS = {
+    "evidence": ["what", "how much"],
+    "faults": ["fault", "one broker", "three brokers", "overlaps", "slots lost or doubled"],
+    "takeovers": ["profile", "group protocol", "waiting tasks", "interrupted runs"],
+    "brokers": ["profile", "brokers", "fault", "times", "long runs on", "of these ended", "waiting tasks"],
+    "cannot": ["fault", "why it was not injected"],
+}
+ROWS = {"evidence": evidence, "faults": by_kind, "takeovers": takeovers, "brokers": brokers, "cannot": cannot}
+
+
+def as_text(body: dict[str, Any]) -> str:
+    parts = []
+    for name, head in HEADS.items():
+        table = [head, *ROWS[name](body)]
+        widths = [max(len(row[place]) for row in table) for place in range(len(head))]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
+        ]
+        parts.append("\n".join(["", *lines]))
+    problems = [text for arena in body["arenas"] for text in [*arena["violations"], *arena["problems"]]]
+    verdict = "the promise holds" if body["holds"] else f"{len(problems)} problems"
+    return "\n".join([*parts, "", *(f"! {text}" for text in problems[:40]), verdict])
+
+
+def as_markdown(name: str, body: dict[str, Any]) -> str:
+    rows = [HEADS[name], ["---"] * len(HEADS[name]), *ROWS[name](body)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def fill(page: str, body: dict[str, Any]) -> str:
+    """The page with each table between `<!-- NAME: begin -->` and `<!-- NAME: end -->` made anew."""
+    for name in HEADS:
+        pattern = rf"(<!-- {name}: begin -->\n).*?(<!-- {name}: end -->)"
+        table = as_markdown(name, body)
+        page, count = re.subn(
+            pattern, lambda found, table=table: f"{found[1]}{table}\n{found[2]}", page, flags=re.DOTALL
+        )
+        if count != 1:
+            raise ValueError(f"the page has {count} places for the table {name!r}")
+    return page
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 2:
+        print("python -m tests.faults.figures FIGURES.json PAGE.md", file=sys.stderr)
+        return 2
+    body, page = json.loads(Path(arguments[0]).read_text()), Path(arguments[1])
+    page.write_text(fill(page.read_text(encoding="utf-8"), body), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
