@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -75,6 +76,10 @@ OWNED_CLIENT_PROPERTIES: Mapping[str, str] = {
 _NAMESPACE = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 _WORKER_ID = re.compile(r"[a-zA-Z0-9._-]{1,100}")
 _APP = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+# What a fence command may be told in its arguments, in braces; each is in its environment too, as FENCEPOST_LOST_….
+FENCE_PLACES = ("worker", "host", "pid", "incarnation", "lane", "namespace")
 
 
 class SettingsError(ValueError):
@@ -180,6 +185,27 @@ def _variables(value: Any) -> tuple[str, ...]:
     return _list(value, allowed, lambda item: re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", item) is not None)
 
 
+def _fence_command(value: Any) -> tuple[str, ...]:
+    """A program and its arguments. In a variable: as in a shell, which is not used for anything else."""
+    allowed = (
+        "a list of texts, the program first (an absolute path, or a name to be found on PATH), with "
+        + ", ".join("{" + name + "}" for name in FENCE_PLACES)
+        + " where the lost worker is named"
+    )
+    try:
+        items = shlex.split(value) if isinstance(value, str) else value
+    except ValueError:
+        raise _Bad(allowed) from None
+    if not isinstance(items, list | tuple) or not all(isinstance(item, str) and item for item in items):
+        raise _Bad(allowed)
+    if items and not items[0].startswith("/") and "/" in items[0]:
+        raise _Bad(allowed)
+    for item in items:
+        if not set(re.findall(r"\{([^{}]*)\}", item)) <= set(FENCE_PLACES):
+            raise _Bad(allowed)
+    return tuple(items)
+
+
 def _list(value: Any, allowed: str, good: Callable[[str], bool]) -> tuple[str, ...]:
     items = [part for part in value.split(":") if part] if isinstance(value, str) else value
     if not isinstance(items, list | tuple):
@@ -227,6 +253,8 @@ _KEYS: tuple[_Key, ...] = (
     _Key("worker.logs", "logs", _flag),
     _Key("worker.http_host", "http_host", _text),
     _Key("worker.http_port", "http_port", _count(0, 65535)),
+    _Key("fence.command", "fence_command", _fence_command),
+    _Key("fence.timeout_s", "fence_timeout_s", _number(0.1, 3600)),
     _Key("logging.level", "log_level", _choice("debug", "info", "warning", "error")),
     _Key("logging.format", "log_format", _choice("auto", "json", "text")),
 )
@@ -279,6 +307,8 @@ class Settings:
     logs: bool = True
     http_host: str = "127.0.0.1"
     http_port: int | None = None
+    fence_command: tuple[str, ...] = ()
+    fence_timeout_s: float = 10.0
     log_level: str = "info"
     log_format: str = "auto"
 

@@ -194,6 +194,16 @@ class Worker:
     def wait_ready(self, timeout_s: float) -> None:
         wait_until(lambda: self.ready, timeout_s, f"worker {self.name} to be ready", 0.1, [self.program])
 
+    def wait_serving_all(self, timeout_s: float) -> None:
+        """Until it holds every partition. A member is ready with none at first, while those before it still leave."""
+        wait_until(
+            lambda: self.ready and self.metric("fencepost_partitions") == PARTITIONS and self.ready,
+            timeout_s,
+            f"worker {self.name} to hold all partitions",
+            0.1,
+            [self.program],
+        )
+
     def metric(self, name: str) -> float:
         """The sum of a metric over its labels."""
         with urllib.request.urlopen(f"{self._url}/metrics", timeout=10) as answer:

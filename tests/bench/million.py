@@ -31,7 +31,7 @@ def measure(bench: Bench) -> Result:
     began_s = time.monotonic()
     worker = namespace.start_worker("again")
     with running(worker.program, 60):
-        worker.wait_ready(FIRST_START_S)
+        worker.wait_serving_all(FIRST_START_S)
         restore_s = time.monotonic() - began_s
         say(f"restored in {restore_s:.1f} s")
         result.figures |= {"restore_s": restore_s, **_idle(worker), **_memory(worker)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fencepost.core.task import Cause, Definition, Outcome
+from fencepost.core.task import Cause, Definition, NodeFenced, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Defined:
     """A definition was made or changed (from the tasks topic, or from code).
 
     `restored`: it was found while the partition was taken over, so it is news to this lane only. Then nothing goes into
-    the history, and a schedule that changed meanwhile is armed from the last slot instead of from now.
+    the history, unless the schedule changed meanwhile, which is armed from the last slot instead of from now.
     """
 
     definition: Definition
@@ -81,6 +81,7 @@ class Interrupted:
     epoch: int
     cause: Cause
     spread: float = 0.0
+    node_fenced: NodeFenced | None = None  # what the command came to that fences the lost worker's node
 
 
 @dataclass(frozen=True, slots=True)

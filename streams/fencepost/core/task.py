@@ -41,6 +41,14 @@ class Cause(StrEnum):
     NEIGHBOUR = "neighbour"  # its process had to be killed because of another run
 
 
+class NodeFenced(StrEnum):
+    """What became of the command that fences a lost worker's node."""
+
+    CONFIRMED = "confirmed"  # nothing of that worker runs any more
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+
+
 class Overlap(StrEnum):
     """What happens to a trigger or slot that arrives while a run of the same task is on."""
 

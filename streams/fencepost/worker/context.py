@@ -14,6 +14,7 @@ from fencepost.worker.clock import Clock
 from fencepost.worker.declared import Declared
 from fencepost.worker.identity import Identity
 from fencepost.worker.meters import Meters
+from fencepost.worker.node_fence import NodeFence
 from fencepost.worker.orders import Runners
 from fencepost.worker.partition import Partition
 
@@ -36,6 +37,7 @@ class LaneContext:
     lease: Lease
     meters: Meters
     log: Any
+    node_fence: NodeFence = field(default_factory=NodeFence)
     topic_ids: Mapping[str, str] = field(default_factory=dict)  # as `init` recorded them
     watch: Watch = field(default_factory=Watch)
     pictures: dict[int, Picture] = field(default_factory=dict)

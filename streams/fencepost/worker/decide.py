@@ -146,14 +146,16 @@ class Decisions:
             if not partition.holding.waited and partition.holding.phase in (Phase.HELD, Phase.DRAINING):
                 self._waits_over(partition.number)
             return
-        boot_s = self._context.clock.boot_s()
+        boot_s, node_fence = self._context.clock.boot_s(), self._context.node_fence
+        node_fence.take()
         for task_id, until_s in list(partition.waits.items()):
-            if boot_s < until_s:
+            run = partition.task(task_id).state.run
+            if boot_s < until_s and not (run is not None and node_fence.confirmed(run.lane)):
                 continue
             del partition.waits[task_id]
-            run = partition.task(task_id).state.run
             if run is not None:
-                event = Interrupted(run.epoch, Cause.LOST, random.uniform(-1.0, 1.0))
+                fenced = node_fence.outcome(run.lane)
+                event = Interrupted(run.epoch, Cause.LOST, random.uniform(-1.0, 1.0), fenced)
                 self._intake.apply(partition, part, task_id, event, now_ms)
                 self._context.meters.run_ended(task_id, Outcome.INTERRUPTED.value, Cause.LOST.value)
                 self._context.meters.takeover(boot_s - partition.holding.answered_boot_s)

@@ -132,6 +132,7 @@ class Lane:
         self._ring.throw_away()
         self._reader.close()
         self._acquisitions.close()
+        self._context.node_fence.close()
 
     # -- the loop -----------------------------------------------------------------------------------------------
 

@@ -22,6 +22,9 @@ class Meters(Protocol):
     def takeover(self, seconds: float) -> None:
         """A run found RUNNING was waited out for so long."""
 
+    def node_fenced(self, outcome: str) -> None:
+        """A command that fences a lost worker's node came to this: confirmed, failed or timed_out."""
+
     def gauges(
         self,
         *,
@@ -56,6 +59,9 @@ class NoMeters:
         return None
 
     def takeover(self, seconds: float) -> None:
+        return None
+
+    def node_fenced(self, outcome: str) -> None:
         return None
 
     def gauges(self, **_values: float) -> None:

@@ -71,6 +71,12 @@ class PrometheusMeters:
             buckets=WAIT_BOUNDS_S,
             registry=registry,
         )
+        self._fences = Counter(
+            "fencepost_node_fences",
+            "Commands that fence a lost worker's node, by what they came to.",
+            ["outcome"],
+            registry=registry,
+        )
         self._gauges = {
             name: Gauge(f"fencepost_{name}", text, ["lane"], registry=registry) for name, text in _GAUGES.items()
         }
@@ -101,6 +107,9 @@ class PrometheusMeters:
 
     def takeover(self, seconds: float) -> None:
         self._takeover.observe(seconds)
+
+    def node_fenced(self, outcome: str) -> None:
+        self._fences.labels(outcome).inc()
 
     def gauges(
         self,

@@ -23,7 +23,7 @@ from fencepost.kafka.scan import Record, scan
 from fencepost.kafka.topics import Topics
 from fencepost.settings import Settings
 from fencepost.version import __version__
-from fencepost.wire.worker_info import WorkerInfo, encode_worker_info
+from fencepost.wire.worker_info import WorkerInfo, decode_worker_info, encode_worker_info
 from fencepost.worker.identity import Identity
 from fencepost.worker.machine_checks import clock_source, tzdata_version
 
@@ -233,6 +233,19 @@ class Roster:
         if self._producer is not None:
             self._producer.close()
             self._producer = None
+
+
+def whereabouts(settings: Settings, topic: str, worker: str, incarnation: str) -> tuple[str, int] | None:
+    """Host and process ID of this incarnation of a worker, as it said itself; None if its record is no longer there.
+
+    Raises KafkaProblem, BadRecord.
+    """
+    found = None
+    for record in scan(settings, topic, [0], stall_s=SEND_LIMIT_S):
+        if record.key == worker.encode() and record.value is not None:
+            info = decode_worker_info(record.value)
+            found = (info.host, info.pid) if info.incarnation == incarnation else None
+    return found
 
 
 def long_gone(records: Iterable[Record], keep_ms: int) -> set[bytes]:

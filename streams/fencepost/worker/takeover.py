@@ -68,6 +68,7 @@ class Takeover:
             return  # its report waits to be applied
         if run.lane != context.lane:
             partition.waits[task_id] = counted_from_s + wait_s(run.lease_ttl_s, context.settings.rate_error)
+            context.node_fence.ask(run.lane)
         elif context.runners.holds(task_id, run.epoch):
             context.runners.rebind(partition.number, run.nonce, partition.nonce)
             partition.live[task_id] = run.epoch

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -39,9 +40,10 @@ from fencepost.worker.identity import new_identity
 from fencepost.worker.lane import Lane
 from fencepost.worker.machine_checks import clock_warning
 from fencepost.worker.metrics import PrometheusMeters
+from fencepost.worker.node_fence import NodeFence
 from fencepost.worker.orders import Runners
 from fencepost.worker.printer import OutputShipper
-from fencepost.worker.roster import About, Load, Roster
+from fencepost.worker.roster import About, Load, Roster, whereabouts
 
 CONNECT_FIRST_S = 0.5
 CONNECT_MOST_S = 10.0
@@ -190,6 +192,7 @@ class Worker:
     def _context(self, info: NamespaceInfo, runners: GuardedRunners, ordinal: int, slots: int) -> LaneContext:
         settings = replace(self._settings, session_timeout_s=info.session_timeout_s)
         lane = self._identity.lane_id(ordinal)
+        log = self._log.bind(lane=lane)
         return LaneContext(
             settings=settings,
             topics=self._topics,
@@ -204,7 +207,16 @@ class Worker:
             clock=Clock(),
             lease=Lease(settings.lease_ttl_s, settings.renewal_s),
             meters=self._meters,
-            log=self._log.bind(lane=lane),
+            log=log,
+            node_fence=NodeFence(
+                settings.fence_command,
+                settings.fence_timeout_s,
+                namespace=settings.namespace,
+                own_worker=self._identity.worker,
+                find=partial(whereabouts, settings, self._topics.workers),
+                meters=self._meters,
+                log=log,
+            ),
             topic_ids={name: info.topic_ids[name] for name in self._topics.guarded if name in info.topic_ids},
         )
 

@@ -54,9 +54,13 @@ def interrupted(task: Task, event: Interrupted, now_ms: int) -> tuple[Task, tupl
         _, record = history_of_end(run, work, Outcome.CANCELLED, fields, now_ms)
         return finish(task, Outcome.CANCELLED, event.cause, now_ms, record)
     fields = {"cause": event.cause.value, "ran_on": run.lane}
+    if event.node_fenced is not None:
+        fields["node_fenced"] = event.node_fenced.value
     told, record = history_of_end(run, work, Outcome.INTERRUPTED, fields, now_ms)
     policy = OnInterruption.RETRY if definition is None else definition.on_interruption
     if policy is OnInterruption.SKIP or task.state.deleted:
+        # Said in so many words: an end that tells of nothing that follows would look like a request that got lost.
+        told["dropped"] = "deleted" if task.state.deleted else "on_interruption = skip"
         return finish(task, Outcome.INTERRUPTED, event.cause, now_ms, record)
     losses = work.losses + (event.cause is Cause.LOST)
     if losses > (_DEFAULT_LOSSES if definition is None else definition.max_losses):
