@@ -101,7 +101,7 @@ def test_a_property_that_is_not_the_users_to_set_is_refused(tmp_path: Path, name
             r"unknown setting worker\.slot in .*my\.toml \(did you mean worker\.slots\?\); allowed: ",
         ),
         ("[wroker]\nslots = 1", r"unknown setting wroker .*allowed: .*\[worker\]"),
-        ("slots = 1", r"unknown setting slots .*allowed: \[kafka\]"),
+        ("slots = 1", r"unknown setting slots .*allowed: \[fence\], \[kafka\]"),
         ("[worker]\nslots = 0", r"worker\.slots in .*my\.toml is 0; allowed: a whole number from 1 to 100000"),
         ("[worker]\nslots = 1.5", r"worker\.slots .* is 1\.5; allowed: a whole number"),
         ("[worker]\nslots = true", r"worker\.slots .* is True; allowed: a whole number"),
