@@ -2,46 +2,25 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
 
+from fencepost.audit.verify import Verdict, check
 from fencepost.cli.options import Bootstrap, Config, Json, Namespace, load_settings
 from fencepost.cli.output import emit, note, say
-from fencepost.cli.owned import read_owners
-from fencepost.cli.view import TaskView, declared, load_partition
-from fencepost.codec import BadRecord
-from fencepost.core.commands import History
-from fencepost.core.schedule import Schedule
-from fencepost.core.verify import Counts, Finding, Kind, PartitionCheck
-from fencepost.kafka.namespace import load_namespace
-from fencepost.kafka.scan import open_reader, scan, watermarks
-from fencepost.kafka.topics import Topics
-from fencepost.settings import Settings
-from fencepost.wire.history import decode_history
+from fencepost.cli.progress import progress_bar
+from fencepost.cli.when import when_ms
+from fencepost.core.verify import Finding, Place
 
-_TRIES = 4
-_PAUSE_S = 1.0
-
-
-@dataclass(slots=True)
-class Verdict:
-    """What all partitions said. `notes` break nothing."""
-
-    counts: Counts = field(default_factory=Counts)
-    violations: list[Finding] = field(default_factory=list)
-    notes: list[Finding] = field(default_factory=list)
-    unreadable: list[str] = field(default_factory=list)
-    complete: bool = True
-
-    @property
-    def holds(self) -> bool:
-        return not self.violations
+__all__ = ["Verdict", "check", "verify"]
 
 
 def verify(
+    task: Annotated[str | None, typer.Option("--task", metavar="ID", help="Check this task only.")] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", help="Only history since this time, or so long ago, such as 10m or 2d.")
+    ] = None,
     app: Annotated[str | None, typer.Option("--app", help="Also count the slots that this app declares.")] = None,
     config: Config = None,
     bootstrap: Bootstrap = None,
@@ -50,90 +29,19 @@ def verify(
 ) -> None:
     """Check from the topics alone: did two epochs of a task overlap, was one started twice, was a slot lost.
 
-    Exit code 1 if the promise was broken. Safe at any time; what it cannot see is whether a process outlived its run.
+    Each finding names the records that show it: topic/partition/offset. Exit code 1 if the promise was broken. Safe at
+    any time, on a namespace of any size; what it cannot see is whether a process outlived its run.
     """
     settings = load_settings(config, bootstrap, namespace, app=app)
-    verdict = check(settings)
+    since_ms = None if since is None else when_ms("--since", since)
+    with progress_bar("reading the topics", wanted=not as_json) as progress:
+        verdict = check(settings, task=task, since_ms=since_ms, progress=progress)
     if as_json:
         emit(_document(verdict))
     else:
-        _show(verdict)
+        _show(verdict, partial=task is not None or since is not None)
     if not verdict.holds:
         raise typer.Exit(1)
-
-
-def check(settings: Settings) -> Verdict:
-    """All partitions, one after the other. Raises KafkaProblem."""
-    partitions = load_namespace(settings).partitions
-    schedules = {task: item.schedule for task, item in declared(settings).items() if item.schedule is not None}
-    verdict = Verdict()
-    for number in range(partitions):
-        findings, counts = _check_settled(settings, number, schedules, verdict)
-        verdict.counts += counts
-        verdict.violations += [finding for finding in findings if finding.kind is not Kind.NOTE]
-        verdict.notes += [finding for finding in findings if finding.kind is Kind.NOTE]
-    return verdict
-
-
-def _check_settled(
-    settings: Settings, number: int, schedules: dict[str, Schedule], verdict: Verdict
-) -> tuple[list[Finding], Counts]:
-    """A transaction's partitions become readable one after the other, so that state may seem ahead for a moment."""
-    for attempt in range(_TRIES):
-        unreadable: list[str] = []
-        findings, counts, complete = _check_partition(settings, number, schedules, unreadable)
-        doubtful = any(finding.kind in (Kind.STATE, Kind.NO_OWNER) for finding in findings)
-        if not doubtful or attempt == _TRIES - 1:
-            break
-        time.sleep(_PAUSE_S)
-    verdict.unreadable += unreadable
-    verdict.complete = verdict.complete and complete
-    return findings, counts
-
-
-def _check_partition(
-    settings: Settings, number: int, schedules: dict[str, Schedule], unreadable: list[str]
-) -> tuple[list[Finding], Counts, bool]:
-    topics = Topics(settings.namespace)
-    fence = read_owners(settings, [number]).fences.get(number)
-    views = load_partition(settings, number)
-    complete = _first_offset(settings, topics.runs, number) == 0
-    checker = PartitionCheck(
-        complete,
-        {task: schedule for task in views if (schedule := views[task].schedule or schedules.get(task)) is not None},
-        {task: _waiting_slots(view) for task, view in views.items()},
-        None if fence is None else (fence.nonce, fence.released),
-    )
-    for task, view in views.items():
-        if view.problem is not None:
-            unreadable.append(f"{task}: {view.problem}")
-            checker.unreadable(task)
-        if view.state is not None:
-            checker.state(view.state)
-    for record in scan(settings, topics.runs, [number]):
-        if record.value is None:
-            continue
-        try:
-            event = decode_history(record.value)
-        except BadRecord as error:
-            unreadable.append(f"{record.topic}/{record.partition}/{record.offset}: {error}")
-            continue
-        checker.event(event.task, History(event.kind, event.epoch, event.at_ms, event.fields))
-    findings, counts = checker.finish()
-    return findings, counts, complete
-
-
-def _waiting_slots(view: TaskView) -> list[int]:
-    works = [*view.waiting, *([view.state.work] if view.state is not None and view.state.work is not None else ())]
-    return [work.slot_ms for work in works if work.slot_ms is not None]
-
-
-def _first_offset(settings: Settings, topic: str, number: int) -> int:
-    consumer = open_reader(settings, "verify")
-    try:
-        return watermarks(consumer, topic, number, 15.0)[0]
-    finally:
-        consumer.close()
 
 
 def _document(verdict: Verdict) -> dict[str, Any]:
@@ -147,26 +55,45 @@ def _document(verdict: Verdict) -> dict[str, Any]:
         "running": counts.running,
         "violations": [_finding(finding) for finding in verdict.violations],
         "notes": [_finding(finding) for finding in verdict.notes],
+        "more": {kind.value: count for kind, count in verdict.more.items()},
         "unreadable": verdict.unreadable,
+        "unreadable_more": verdict.unreadable_more,
     }
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
-    return {"kind": finding.kind.value, "task": finding.task, "epoch": finding.epoch, "text": finding.text}
+    places = [{"topic": place.topic, "partition": place.partition, "offset": place.offset} for place in finding.places]
+    return {
+        "kind": finding.kind.value,
+        "task": finding.task,
+        "epoch": finding.epoch,
+        "text": finding.text,
+        "places": places,
+    }
 
 
-def _show(verdict: Verdict) -> None:
+def _show(verdict: Verdict, *, partial: bool) -> None:
     counts = verdict.counts
     for finding in verdict.violations:
-        say(f"BROKEN {finding.kind.value}: {finding.task}: {finding.text}")
+        say(f"BROKEN {finding.kind.value}: {finding.task}: {finding.text}{_where(finding.places)}")
     for finding in verdict.notes:
-        say(f"note: {finding.task}: {finding.text}")
+        say(f"note: {finding.task}: {finding.text}{_where(finding.places)}")
+    for kind, count in verdict.more.items():
+        say(f"and {count} more of kind {kind.value}")
     for line in verdict.unreadable:
         note(f"warning: cannot be read: {line}")
-    if not verdict.complete:
+    if verdict.unreadable_more:
+        note(f"warning: and {verdict.unreadable_more} more records that cannot be read")
+    if not verdict.complete and not partial:
         say("note: older history is no longer kept, so only what is left was checked")
     looked = f"{counts.tasks} tasks, {counts.runs} runs, {counts.events} events; {counts.running} running now"
     if verdict.holds:
         say(f"the promise holds: {looked}")
     else:
-        say(f"the promise was broken {len(verdict.violations)} times: {looked}")
+        broken = len(verdict.violations) + sum(verdict.more.values())
+        say(f"the promise was broken {broken} times: {looked}")
+
+
+def _where(places: tuple[Place, ...]) -> str:
+    named = ", ".join(f"{place.topic}/{place.partition}/{place.offset}" for place in places)
+    return f" ({named})" if named else ""

@@ -14,7 +14,8 @@ class History:
 
     kind: defined, deleted, triggered (only when it waits), started, succeeded, failed, timed_out, cancelled,
     interrupted, skipped, missed, paused, resumed, adopted. The end of a run says what follows: `retry_at` where the
-    same work is tried again, `given_up` (with the reason) where it becomes a dead letter.
+    same work is tried again, `given_up` (with the reason) where it becomes a dead letter, `dropped` (with the reason)
+    where it is left out on purpose. `defined` says the schedule where that is another one than before.
     """
 
     kind: str

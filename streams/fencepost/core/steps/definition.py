@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from fencepost.core.admission import ask_to_stop, drop_waiting
 from fencepost.core.commands import Command
 from fencepost.core.ending import FORGET, end_work
 from fencepost.core.events import Defined, Deleted
 from fencepost.core.making import new_history, with_definition
+from fencepost.core.schedule import Once
 from fencepost.core.slots import arm, fire_slots
 from fencepost.core.task import Definition, Outcome, Overlap, Status, Task, TaskState
+from fencepost.core.times import format_ms
 
 DEFINED_AS_PAUSED: Final = "defined as paused"
 
@@ -31,12 +33,26 @@ def defined(task: Task, event: Defined, now_ms: int) -> tuple[Task, tuple[Comman
     state = _pause_as_defined(task.state, definition)
     # A change that was made while nobody owned the task may be as old as the last slot.
     from_ms = state.last_slot_ms if event.restored and state.last_slot_ms >= 0 else now_ms
-    state = arm(state, definition, from_ms)
-    if state.deleted:
-        state = replace(state, deleted=False)
-    if not event.restored:
-        commands += (new_history("defined", None, now_ms, {"changed": task.definition is not None}),)
-    return with_definition(task, state, definition), commands
+    armed = arm(state, definition, from_ms)
+    fields = {"changed": task.definition is not None, **_schedule_told(state, armed, definition, from_ms)}
+    if armed.deleted:
+        armed = replace(armed, deleted=False)
+    if not event.restored or "schedule" in fields:
+        commands += (new_history("defined", None, now_ms, fields),)
+    return with_definition(task, armed, definition), commands
+
+
+def _schedule_told(before: TaskState, armed: TaskState, definition: Definition, from_ms: int) -> dict[str, Any]:
+    """What history says of another schedule than before: which one, and after which time its slots count."""
+    if armed.schedule_fingerprint == before.schedule_fingerprint:
+        return {}
+    if definition.schedule is None:
+        return {"schedule": None}
+    told: dict[str, Any] = {"schedule": definition.schedule.to_json()}
+    after_ms = before.last_slot_ms if isinstance(definition.schedule, Once) else max(from_ms, before.last_slot_ms)
+    if after_ms >= 0:
+        told["slots_after"] = format_ms(after_ms)
+    return told
 
 
 def _pause_as_defined(state: TaskState, definition: Definition) -> TaskState:
