@@ -13,6 +13,7 @@ import shutil
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ from tests.faults.kinds import ALL, Deck
 
 ROUNDS = 12  # of one arena: its history is then judged, and the next begins
 TOGETHER = 3
+RESTLESS = 0.25  # the share of rounds that begin while partitions may still be moving
 SETTLE_LIMIT_S = 150.0
 LOOK_S = 0.02
 
@@ -41,6 +43,7 @@ class Entry:
     at_ms: int
     lasted_s: float = 0.0
     lasts: bool = False
+    settled: bool = True  # no partition was on its way from one worker to another
     waiting_s: list[float] = field(default_factory=list)  # until each task that waited began
     interrupted_s: list[float] = field(default_factory=list)  # until each interrupted run's successor began
     runs_on: int = 0  # long runs that were on when a broker was hit
@@ -202,6 +205,7 @@ class Campaign:
         faults = self._prepared(arena, result)
         if not faults:
             return False
+        known = len(result.problems)
         this = Round(result.number, len(result.rounds) + 1, int(time.time() * 1000))
         result.rounds.append(this)
         owners = self._owners
@@ -212,7 +216,7 @@ class Campaign:
                 time.sleep(self._dice.uniform(0.0, 0.25))
             mine = [number for number, name in owners.items() if fault.victim is None or name == fault.victim.name]
             since_ns = time.time_ns()
-            entry = Entry(type(fault).name, str(fault), since_ns // 1_000_000, lasts=fault.lasts)
+            entry = Entry(type(fault).name, str(fault), since_ns // 1_000_000, lasts=fault.lasts, settled=self._settled)
             this.entries.append(entry)
             timed = fault.target is Target.BROKER or fault.lasts
             try:
@@ -241,6 +245,8 @@ class Campaign:
                 result.problems.append(problem)
         for entry in this.entries:
             self._say(f"  {self.done:4d} {entry_line(entry)}")
+        for text in result.problems[known:]:
+            self._say(f"     ! {text}")
         return bool(waits)
 
     def _prepared(self, arena: Arena, result: ArenaResult) -> list[Fault]:
@@ -306,6 +312,7 @@ class Campaign:
     def _recover(self, arena: Arena, result: ArenaResult) -> bool:
         """Until every partition serves and every worker has some. Notes who owns what."""
         until_s = time.monotonic() + arena.setting.takeover_limit_s + 30
+        restless = self._dice.random() < RESTLESS
         names: set[str] = set()
         owners: dict[int, str] = {}
         while time.monotonic() < until_s:
@@ -313,10 +320,14 @@ class Campaign:
             names = {worker.name for worker in arena.workers.values()}
             owners = self._survey(arena, until_s)
             if len(owners) == PARTITIONS and names <= set(owners.values()):
-                self._owners = owners
-                return True
+                fewest = min(Counter(owners.values()).values())
+                self._owners, self._settled = owners, fewest >= PARTITIONS // len(names)
+                if self._settled or restless:
+                    return True
             time.sleep(0.3)  # between two surveys
-        self._owners = owners
+        self._owners, self._settled = owners, False
+        if len(owners) == PARTITIONS and names <= set(owners.values()):
+            return True  # all work, though not in equal shares
         idle = sorted(names - set(owners.values()))
         result.problems.append(f"not recovered: {len(owners)} of {PARTITIONS} partitions serve; without work: {idle}")
         return False

@@ -17,9 +17,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tests.faults.campaign import Campaign
 
-# Faults that take a worker from one moment to the next: what takeover times are told of.
-SUDDEN = ("SIGKILL", "SIGSTOP", "control group", "network: worker", "network: brokers to worker", "boot clock")
-
 
 def document(campaign: Campaign, seed: int, seconds: float, command: list[str]) -> dict[str, Any]:
     return {
@@ -69,19 +66,17 @@ def by_kind(body: dict[str, Any]) -> list[list[str]]:
 
 
 def takeovers(body: dict[str, Any]) -> list[list[str]]:
-    """Rows: profile, protocol, then p50 / p95 / max (count) of waiting tasks and of interrupted runs, in seconds."""
-    waiting: dict[tuple[str, str], list[float]] = defaultdict(list)
-    interrupted: dict[tuple[str, str], list[float]] = defaultdict(list)
+    """Rows: profile, protocol, when, then p50 / p95 / max (count) of waiting tasks, of interrupted runs, in seconds."""
+    waiting: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    interrupted: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for arena, entry in entries(body):
-        if entry["lasts"] and entry["kind"].startswith(("worker", "all", "guard", *SUDDEN)):
-            key = (arena["setting"]["profile"], arena["setting"]["protocol"])
+        if entry["lasts"] and not entry["problem"]:
+            when = "at rest" if entry["settled"] else "while partitions were moving"
+            key = (arena["setting"]["profile"], arena["setting"]["protocol"], when)
             waiting[key] += entry["waiting_s"]
             interrupted[key] += entry["interrupted_s"]
     keys = sorted(set(waiting) | set(interrupted))
-    return [
-        [profile, protocol, spread(waiting[profile, protocol]), spread(interrupted[profile, protocol])]
-        for profile, protocol in keys
-    ]
+    return [[*key, spread(waiting[key]), spread(interrupted[key])] for key in keys]
 
 
 def brokers(body: dict[str, Any]) -> list[list[str]]:
@@ -136,7 +131,7 @@ def cannot(body: dict[str, Any]) -> list[list[str]]:
 HEADS = {
     "evidence": ["what", "how much"],
     "faults": ["fault", "one broker", "three brokers", "overlaps", "slots lost or doubled"],
-    "takeovers": ["profile", "group protocol", "waiting tasks", "interrupted runs"],
+    "takeovers": ["profile", "group protocol", "when", "waiting tasks", "interrupted runs"],
     "brokers": ["profile", "brokers", "fault", "times", "long runs on", "of these ended", "waiting tasks"],
     "cannot": ["fault", "why it was not injected"],
 }
