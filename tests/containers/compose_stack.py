@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Producer
 
+from fencepost.broker.keeper import Keeper
 from fencepost.cli.owned import read_owners
+from fencepost.client import Client
 from fencepost.demo.watch import Watch
 from fencepost.demo.witness import check_folder
+from fencepost.kafka.scan import scan_key
 from fencepost.settings import Settings
 from tests.containers.conftest import COMPOSE, run
 
@@ -79,11 +86,14 @@ class Stack:
         assert found.returncode == 0, found.stderr
         return sorted(found.stdout.split())
 
+    def lanes(self) -> list[str]:
+        """The lane that holds each partition, by the owners topic."""
+        return [fence.lane for fence in read_owners(self.settings).fences.values() if not fence.released]
+
     def holders(self) -> set[str]:
-        """Who holds partitions, by the owners topic; nobody as long as one is not held."""
-        fences = read_owners(self.settings).fences
-        held = {number: fence for number, fence in fences.items() if not fence.released}
-        return {host_of(fence.lane) for fence in held.values()} if len(held) == PARTITIONS else set()
+        """Who holds partitions; nobody as long as one is not held."""
+        lanes = self.lanes()
+        return {host_of(lane) for lane in lanes} if len(lanes) == PARTITIONS else set()
 
     def health(self, container: str) -> str:
         return str(self.inspect(container)["State"]["Health"]["Status"])
@@ -103,6 +113,35 @@ class Stack:
         for task in tasks:
             producer.produce("fencepost.triggers", json.dumps({"payload": {"seconds": seconds}}), task)
         assert producer.flush(30) == 0
+
+    def history(self, task: str) -> list[dict[str, Any]]:
+        """Committed history of a task, in its order."""
+        found = scan_key(self.settings, "fencepost.runs", task, PARTITIONS)
+        return [json.loads(record.value) for record in found if record.value is not None]
+
+    def cancel(self, tasks: list[str]) -> None:
+        with Client(self.settings) as client:
+            for task in tasks:
+                client.cancel(task)
+
+    @contextmanager
+    def outside_worker(self, log: Path, **variables: str) -> Iterator[str]:
+        """A worker on this machine beside those in containers. Yields its worker ID once it holds partitions."""
+        name = f"outside-{self.project[-8:]}"
+        env = {**os.environ, **variables, "FENCEPOST_BOOTSTRAP": f"127.0.0.1:{self.port}", "FENCEPOST_PROFILE": "swift"}
+        command = [sys.executable, "-m", "fencepost.cli.main", "worker", "--app", "shop:app", "--worker-id", name]
+        with log.open("wb") as said:
+            process = subprocess.Popen(command, stdout=said, stderr=said, env=env, cwd=COMPOSE / "app")
+        keeper = Keeper()
+        try:
+            keeper.keep(process.pid)
+            self.until(lambda: any(lane.startswith(f"{name}/") for lane in self.lanes()), f"{name} holding partitions")
+            yield name
+            process.terminate()
+            assert process.wait(60) == 0, log.read_text(errors="replace")[-3000:]
+        finally:
+            keeper.close()
+            process.wait()
 
     def check(self) -> None:
         """No overlap, no epoch run twice: by what the runs wrote, and by the topics alone."""

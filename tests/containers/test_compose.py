@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import uuid
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from fencepost.broker.ports import choose_ports
 from fencepost.broker.settings import GROUPS, ONE_NODE, SAFETY, SWIFT, TRANSACTIONS
+from fencepost.core.times import parse_rfc3339
 from fencepost.demo.watch import Run, Watch
 from tests.conftest import note_broker
 from tests.containers.compose_stack import LIMIT_S, Stack
@@ -161,6 +166,42 @@ def test_a_graceful_scale_down_loses_no_run(three: Stack) -> None:
     assert [run.outcome for run in runs] == ["succeeded"] * len(runs)
     assert {run.epoch for run in runs} == {1}
     assert set(three.workers()) < before
+
+
+def test_a_paused_container_is_killed_by_the_fence_command_and_its_lease_not_waited_for(
+    stack: Stack, tmp_path: Path
+) -> None:
+    """Its task's lease would last five minutes. The only new owner is a worker outside, which may ask the engine."""
+    stack.scale(1)
+    (inside,) = stack.workers()
+    told = json.dumps({"handler": {"kind": "python", "function": "order"}, "lease_ttl_s": 300})
+    tasks = [f"order/fenced-{number}" for number in range(8)]
+    producer = Producer({"bootstrap.servers": f"127.0.0.1:{stack.port}", "partitioner": "murmur2_random"})
+    for task in tasks:
+        producer.produce("fencepost.tasks", told, task)
+    assert producer.flush(30) == 0
+    command = shlex.join(["docker", "kill", "{host}"])
+    with (
+        stack.outside_worker(tmp_path / "outside.log", FENCEPOST_FENCE_COMMAND=command) as outside,
+        stack.watch() as watch,
+    ):
+        stack.trigger(tasks, seconds=600)
+        watch.until(lambda: any(watch.alive(task, inside) for task in tasks), LIMIT_S, "one running in the container")
+        running = [task for task in tasks if watch.alive(task, inside)]
+        stack.engine("pause", inside)
+        watch.until(lambda: all(len(watch.of_task(task)) > 1 for task in running), LIMIT_S, "taken over")
+        events = {task: stack.history(task) for task in running}
+        stack.cancel(tasks)
+        watch.until(lambda: not watch.open_runs("order/fenced"), LIMIT_S, "all ended")
+    for task in running:
+        (lost,) = [event for event in events[task] if event["kind"] == "interrupted"]
+        assert (lost["cause"], lost["node_fenced"]) == ("lost", "confirmed"), task
+        started = [event for event in events[task] if event["kind"] == "started"]
+        assert outside in started[1]["lane"]
+        assert parse_rfc3339(started[1]["at"]) - parse_rfc3339(started[0]["at"]) < 300_000
+    assert stack.inspect(inside)["State"]["ExitCode"] == 137
+    stack.scale(3)
+    stack.check()
 
 
 def test_the_example_tasks_slots_ran(stack: Stack) -> None:
