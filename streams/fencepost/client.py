@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fencepost.codec import BadRecord
 from fencepost.core.ids import check_task_id, partition_of
@@ -27,6 +27,9 @@ from fencepost.wire.headers import ce_headers
 from fencepost.wire.history import HistoryRecord, decode_history
 from fencepost.wire.state import decode_state
 from fencepost.wire.trigger import encode_trigger
+
+if TYPE_CHECKING:
+    from fencepost.audit.verify import Verdict
 
 _ENDS = {outcome.value for outcome in Outcome}
 # Brokers' clocks differ a little, and the first event of a run may lie on another broker than its trigger.
@@ -229,6 +232,28 @@ class Client:
         events = (_history(record, task) for record in scan(self.settings, self.topics.runs, [number], start))
         return [event for event in events if event is not None]
 
+    def verify(
+        self,
+        task: str | None = None,
+        *,
+        since: datetime | timedelta | None = None,
+        definitions: Iterable[Definition] | None = None,
+    ) -> Verdict:
+        """Whether the promise held, from the topics alone: the whole namespace, or one task.
+
+        since: only history from then on, or so long ago. definitions: what an app declares in code
+        (`App.definitions()`), so that its slots are counted too. `Verdict.holds` is the answer, `violations` name the
+        records. Raises KafkaProblem, BadRecord for an ID that cannot be.
+        """
+        from fencepost.audit.verify import check
+
+        since_ms = None
+        if isinstance(since, timedelta):
+            since_ms = time.time_ns() // 1_000_000 - round(since.total_seconds() * 1000)
+        elif since is not None:
+            since_ms = _at_ms(since, "since")
+        return check(self.settings, task=task, since_ms=since_ms, definitions=definitions)
+
     def follow(self, task: str, since_ms: int | None = None) -> Tail:
         """The history topic's partition of the task, as it grows; other tasks' events are in it too."""
         return Tail(self.settings, self.topics.runs, [self._partition(task)], since_ms)
@@ -299,13 +324,17 @@ def _delay_s(delay: str | float | timedelta) -> float:
 
 def _run_at_ms(run_at: str | datetime) -> int:
     if isinstance(run_at, datetime):
-        if run_at.tzinfo is None:
-            raise BadRecord("the datetime has no time zone", "run_at")
-        return round(run_at.timestamp() * 1000)
+        return _at_ms(run_at, "run_at")
     try:
         return parse_rfc3339(run_at)
     except ValueError as error:
         raise BadRecord(str(error), "run_at") from error
+
+
+def _at_ms(at: datetime, field: str) -> int:
+    if at.tzinfo is None:
+        raise BadRecord("the datetime has no time zone", field)
+    return round(at.timestamp() * 1000)
 
 
 def _history(record: Record, task: str) -> HistoryRecord | None:

@@ -16,6 +16,10 @@ Config = Annotated[
 Bootstrap = Annotated[str | None, typer.Option("--bootstrap", help="Kafka's address, host:port[,host:port…].")]
 Namespace = Annotated[str | None, typer.Option("--namespace", help="Prefix of all topics.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout instead of a table.")]
+At = Annotated[
+    str | None,
+    typer.Option("--at", metavar="TIME", help="As it was at this time (RFC 3339), or so long ago, such as 10m or 2d."),
+]
 TaskId = Annotated[str, typer.Argument(metavar="ID", help="The task's ID.")]
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from fencepost.cli.options import Bootstrap, Config, Json, Namespace, load_settings
+from fencepost.cli.options import At, Bootstrap, Config, Json, Namespace, load_settings
 from fencepost.cli.output import age, emit, note, table
 from fencepost.cli.owned import Owners, read_owners
+from fencepost.cli.past import show_owners
 from fencepost.cli.view import newest
+from fencepost.cli.when import when_ms
 from fencepost.codec import BadRecord, loads
 from fencepost.core.times import format_ms
 from fencepost.kafka.namespace import load_namespace
@@ -17,10 +19,20 @@ from fencepost.wire.worker_info import WorkerInfo, decode_worker_info
 
 
 def owners(
-    config: Config = None, bootstrap: Bootstrap = None, namespace: Namespace = None, as_json: Json = False
+    at: At = None,
+    config: Config = None,
+    bootstrap: Bootstrap = None,
+    namespace: Namespace = None,
+    as_json: Json = False,
 ) -> None:
-    """Show which lane holds each partition, and under which nonce."""
+    """Show which lane holds each partition, and under which nonce; with --at: which one did.
+
+    Exit code 1 if the logs no longer reach back to the time.
+    """
     settings = load_settings(config, bootstrap, namespace)
+    if at is not None:
+        show_owners(settings, when_ms("--at", at), as_json)
+        return
     count = load_namespace(settings).partitions
     found = read_owners(settings)
     for line in found.unreadable:

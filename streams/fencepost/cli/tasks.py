@@ -7,10 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from fencepost.cli.options import Bootstrap, Config, Json, Namespace, TaskId, load_settings
+from fencepost.cli.options import At, Bootstrap, Config, Json, Namespace, TaskId, load_settings
 from fencepost.cli.output import age, emit, local_time, say, table
 from fencepost.cli.owned import read_owners
+from fencepost.cli.past import show_task
 from fencepost.cli.view import TaskView, describe_handler, describe_schedule, find_task, load_tasks
+from fencepost.cli.when import when_ms
 from fencepost.codec import dumps
 from fencepost.core.ids import partition_of
 from fencepost.core.task import TaskState, Work
@@ -51,14 +53,21 @@ def tasks(
 
 def describe(
     task_id: TaskId,
+    at: At = None,
     app: App = None,
     config: Config = None,
     bootstrap: Bootstrap = None,
     namespace: Namespace = None,
     as_json: Json = False,
 ) -> None:
-    """Show all that is known of one task."""
+    """Show all that is known of one task; with --at: what its history tells of that time.
+
+    Exit code 1 for a task that nothing is known of, and if the history no longer reaches back to the time.
+    """
     settings = load_settings(config, bootstrap, namespace, app=app)
+    if at is not None:
+        show_task(settings, task_id, when_ms("--at", at), as_json)
+        return
     view = find_task(settings, task_id)
     number = partition_of(task_id.encode(), load_namespace(settings).partitions)
     fence = read_owners(settings, [number]).fences.get(number)
