@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from typing import Any
 
 import psutil
@@ -34,6 +35,19 @@ def work(ctx: RunContext) -> None:
 def plain(ctx: RunContext) -> None:
     """Any ID under `t/`, by triggers."""
     work(ctx)
+
+
+@app.task("net/*")
+def writes_over_the_network(ctx: RunContext) -> None:
+    """Sends its epoch to the resource at `host`:`port` again and again, each on a connection of its own."""
+    line = f"{ctx.epoch}\n".encode()
+    while not ctx.cancelled:
+        try:
+            with socket.create_connection((ctx.payload["host"], ctx.payload["port"]), timeout=0.2) as connection:
+                connection.sendall(line)
+        except OSError:
+            continue  # cut off, or the test is over
+        time.sleep(0.02)
 
 
 @app.task("kafka/*", isolation="own")

@@ -14,7 +14,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -152,9 +152,13 @@ class Stage:
         bend: dict[str, Any] | None = None,
         bootstrap: str | None = None,
         stop_limit_s: float = 20.0,
+        prefix: Sequence[str] = (),
         **environment: str,
     ) -> WorkerProcess:
-        """Start a worker. `bend`: through `tests.scenarios.bent`, which makes one thing of it go wrong."""
+        """Start a worker. `bend`: through `tests.scenarios.bent`, which makes one thing of it go wrong.
+
+        `prefix`: a program that becomes the worker, and puts it elsewhere before.
+        """
         home = self.folder / "workers" / name
         home.mkdir(parents=True)
         env = self._environment() | {"TMPDIR": str(home), WITNESS_VARIABLE: str(self.witness), **environment}
@@ -168,7 +172,7 @@ class Stage:
         log_file = self.folder / f"worker-{name}.log"
         with log_file.open("wb") as log:
             process = subprocess.Popen(
-                command,
+                [*prefix, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

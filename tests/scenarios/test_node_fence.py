@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import shlex
+import socketserver
 import sys
+import threading
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fencepost.broker import Cluster
 from fencepost.core.times import parse_rfc3339
-from tests.scenarios.stage import Stage
+from tests.conftest import note_broker
+from tests.faults import network
+from tests.scenarios.stage import Stage, on_stage
 
 pytestmark = pytest.mark.faults
 
@@ -62,3 +69,50 @@ def test_a_command_that_fails_is_recorded_and_the_lease_is_waited_for(stage: Sta
     assert 'fencepost_node_fences_total{outcome="failed"} 1.0' in page
     stage.cli("cancel", task)
     stage.check_no_overlap()
+
+
+class Resource(socketserver.ThreadingTCPServer):
+    """Something on the network that runs write to: it remembers which epoch wrote, in the order of arrival."""
+
+    daemon_threads = True
+
+    def __init__(self, host: str) -> None:
+        self.epochs: list[int] = []
+        resource = self
+
+        class Taker(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                resource.epochs.extend(int(line) for line in self.rfile)
+
+        super().__init__((host, 0), Taker)
+
+
+@pytest.mark.skipif(network.why_not() is not None, reason=str(network.why_not()))
+def test_a_run_that_was_cut_off_by_a_firewall_rule_reaches_nothing_any_more(tmp_path: Path, namespace: str) -> None:
+    """The lost worker's runs live on, as their lease is long; the rule keeps what they write from arriving."""
+    with ExitStack() as stack:
+        net = stack.enter_context(network.Network())
+        place = net.place("wa", 20)
+        cluster = stack.enter_context(Cluster(tmp_path / "kafka", addresses=[net.host], heap_mb=320))
+        note_broker(f"embedded Apache Kafka {cluster.version}, one node with workers in network namespaces")
+        resource = stack.enter_context(Resource(net.host))
+        threading.Thread(target=resource.serve_forever, daemon=True).start()
+        stack.callback(resource.shutdown)
+        stage = stack.enter_context(on_stage(cluster.bootstrap, namespace, tmp_path))
+        cut = shlex.join([*place.prefix, "iptables", "-w", "-I", "OUTPUT", "-j", "DROP"])
+        worker = stage.start("a", prefix=place.prefix, FENCEPOST_FENCE_COMMAND=cut, **LONG_LEASE)
+        stage.start("b", FENCEPOST_FENCE_COMMAND=cut, **LONG_LEASE)
+        stage.wait("a and b hold all partitions", lambda: set(stage.holders().values()) == {"a", "b"})
+        task = stage.task_of("a", "net/written")
+        host, port = resource.server_address[:2]
+        stage.trigger(task, payload={"host": host, "port": port})
+        stage.wait("the first run at work", lambda: len(resource.epochs) > 20)
+        worker.may_end = True
+        worker.freeze()
+        assert stage.wait_kind(task, "interrupted")["node_fenced"] == "confirmed"
+        stage.wait("the second run at work", lambda: resource.epochs.count(2) > 50)
+        assert any(process.name() != "fencepost-guard" for process in worker.family())  # the cut-off run goes on
+        assert resource.epochs == sorted(resource.epochs)
+        assert len(starts(stage, task)) == 2
+        worker.kill()
+        stage.cli("cancel", task)
