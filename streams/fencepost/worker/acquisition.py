@@ -20,6 +20,7 @@ from fencepost.kafka.transaction import Committed, OffsetMark, OutRecord, Refuse
 from fencepost.wire.owners import encode_fence, encode_stamp
 from fencepost.wire.sentinel import encode_sentinel
 from fencepost.worker.context import LaneContext, carried
+from fencepost.worker.hanging import Hanging
 from fencepost.worker.identity import new_nonce
 from fencepost.worker.partition import Partition
 from fencepost.worker.restore import FENCE_KEY, SENTINEL_KEY, Restore, Restored
@@ -60,6 +61,8 @@ class Acquisitions:
         self._on_let_go = on_let_go
         self._side = ThreadPoolExecutor(1, thread_name_prefix="fencepost-end")
         self._ending: _Ending | None = None
+        self._hanging = Hanging(context, bounds)
+        self._closing: Future[list[str]] | None = None
         self._not_before_s = 0.0
         self._number = 0
         self._fenced_wall_ms = 0  # when the last fence transaction began to be sent, by the own clock
@@ -84,8 +87,13 @@ class Acquisitions:
             self._feed(number, own.Lost())
 
     def fenced(self) -> None:
-        """Somebody ended this lane's producers: every partition starts again at step 1."""
-        for number in list(self._context.partitions):
+        """Somebody ended this lane's producers: every partition starts again at step 1.
+
+        With what the owners topic says by now: a holder that an own fence record names as ended is not ended again.
+        Else two lanes that have taken over from each other end each other for ever.
+        """
+        for number, partition in list(self._context.partitions.items()):
+            partition.holding = replace(partition.holding, picture=self._picture(number))
             self._feed(number, own.ProducerFenced())
 
     def waits_over(self, number: int) -> None:
@@ -157,15 +165,38 @@ class Acquisitions:
             self._newly_held = []
             if held:
                 self._context.log.info("holding", partitions=held)
+        self._note_closed()
         if not self.busy or time.monotonic() < self._not_before_s:
             return
         try:
             self._end_holders()
             self._ask()
             self._fence()
+            self._close_what_hangs()
         except RetryLater as problem:
             self._context.log.warning("acquisition goes on in a moment", why=str(problem))
             self._not_before_s = time.monotonic() + RETRY_S
+
+    def _close_what_hangs(self) -> None:
+        """A transaction that nobody ends keeps the own nonce, or a stable answer, from ever coming."""
+        if self._closing is not None:
+            return
+        waiting = [item.number for item in (*self._in(Phase.ASKING), *self._in(Phase.READING))]
+        found = self._hanging.look(waiting)
+        if not found:
+            return
+        place = (self._context.topics.triggers, waiting[0])
+        if self._ring.counted_in(place, self._member.metadata, SEND_LIMIT_S):
+            self._closing = self._side.submit(self._hanging.close, found, self._member.metadata())
+
+    def _note_closed(self) -> None:
+        if self._closing is None or not self._closing.done():
+            return
+        closing, self._closing = self._closing, None
+        try:
+            self._context.log.warning("a transaction that nobody ended was closed", lanes=closing.result())
+        except RetryLater as problem:  # it is looked for again
+            self._context.log.warning("acquisition goes on in a moment", why=str(problem))
 
     def close(self) -> None:
         self._side.shutdown(wait=False, cancel_futures=True)
