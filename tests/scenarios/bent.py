@@ -3,6 +3,7 @@
 `python -m tests.scenarios.bent worker …` is `fencepost worker …` after what SCENARIO_BEND (JSON) says was bent:
 
 - `clock_s`: its wall clock is so many seconds ahead (negative: behind). `trusting`: and it never compares it.
+- `unguarded`: the guard lets runs live an hour beyond their lease, as if its machine's clock had stood still.
 - `die`: SIGKILL to itself where a batch that holds `task` is "before start", "in start" (records written, transaction
   open), "after start", "before end", "in end", "after end" on its way.
 """
@@ -14,6 +15,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 from fencepost.cli.main import main
@@ -21,6 +23,8 @@ from fencepost.worker import worker
 from fencepost.worker.batch import Batch
 from fencepost.worker.clock import Clock
 from fencepost.worker.commit import Committer, Pushed
+from fencepost.worker.guard.client import GuardedRunners
+from fencepost.worker.orders import RunOrder
 
 
 def bend_clock(shift_s: float, trusting: bool) -> None:
@@ -71,6 +75,15 @@ def bend_commits(where: str, task: str) -> None:
     Committer._check = bent_check  # type: ignore[method-assign]
 
 
+def bend_leases() -> None:
+    launch = GuardedRunners._launch
+
+    def bent_launch(self: GuardedRunners, order: RunOrder, now: float) -> None:
+        launch(self, replace(order, lease_ttl_s=order.lease_ttl_s + 3600), now)
+
+    GuardedRunners._launch = bent_launch  # type: ignore[method-assign]
+
+
 def die() -> None:
     print(json.dumps({"event": "dying by its own hand"}), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -79,6 +92,8 @@ def die() -> None:
 def bend(how: dict[str, Any]) -> None:
     if "clock_s" in how:
         bend_clock(how["clock_s"], how.get("trusting", False))
+    if how.get("unguarded"):
+        bend_leases()
     if "die" in how:
         bend_commits(how["die"], how["task"])
 
