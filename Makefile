@@ -36,6 +36,11 @@ jars: venv ## Java, Maven and the embedded Kafka's jars
 	@.ci/prepare-machine java
 	@$(PY) -m fencepost.broker
 
+.PHONY: servers
+servers: ## PostgreSQL and Redis, for the tests of fencing at the resource
+	@.ci/prepare-machine postgres
+	@.ci/prepare-machine redis
+
 .PHONY: lock
 lock: ## Compile the locked requirements again (ARGS=--upgrade for newer versions)
 	@.ci/compile-lock $(ARGS)
@@ -51,7 +56,7 @@ test-fast: venv ## Tests that need no broker
 	$(call attempt,-n auto,-m 'not kafka and not faults and not containers and not acceptance')
 
 .PHONY: test-kafka
-test-kafka: jars ## Tests on the embedded broker (a real Apache Kafka)
+test-kafka: jars servers ## Tests on the embedded broker (a real Apache Kafka)
 	$(call banner,Kafka tests: on the embedded Apache Kafka)
 	$(call attempt,-n 0,-m 'kafka and not faults')
 
@@ -66,7 +71,7 @@ test-faults: jars ## Tests that break brokers, workers and the network
 	$(call attempt,-n 0,-m faults)
 
 .PHONY: test-acceptance
-test-acceptance: jars wheel ## Tests of the installed wheel
+test-acceptance: jars servers wheel ## Tests of the installed wheel
 	$(call banner,acceptance tests: the installed wheel)
 	$(call attempt,-n 0,-m acceptance)
 

@@ -8,6 +8,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_namespace = "fencepost"  # a process runs tasks of one
+
+
+def belong_to(namespace: str) -> None:
+    """For the process that runs code: all its contexts are of this namespace."""
+    global _namespace
+    _namespace = namespace
 
 
 class RunLink(Protocol):
@@ -72,6 +79,11 @@ class RunContext:
 
     def __repr__(self) -> str:
         return f"RunContext(task_id={self.task_id!r}, epoch={self.epoch}, attempt={self.attempt})"
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the worker. An epoch is of a task, and a task ID means something within a namespace."""
+        return _namespace
 
     @property
     def scheduled_for(self) -> datetime | None:

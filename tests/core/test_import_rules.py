@@ -26,6 +26,9 @@ ONE_PLACE = {
     "json": ("codec.py", "worker/guard/"),  # the guard is small: nothing but the standard library
     "mode": ("views/",),
     "orjson": ("codec.py",),
+    "psycopg": ("fencing/postgres.py",),
+    "sqlalchemy": ("fencing/sqlalchemy.py",),
+    "sqlite3": ("audit/spill.py",),
 }
 NOT_IN_THE_PACKAGE = {"pytest", "testcontainers", "hypothesis", "tests"}
 CLOCK_CALLS = {"now", "utcnow", "today"}
@@ -109,6 +112,8 @@ def test_each_library_is_imported_in_its_one_place_only() -> None:
         ("worker/probe.py", "def f():\n    from orjson import loads"),
         ("kafka/probe.py", "import faust"),
         ("cli/probe.py", "import json"),
+        ("fencing/probe.py", "from psycopg.errors import Error"),
+        ("fencing/postgres.py", "import sqlalchemy"),
     ],
 )
 def test_a_breach_is_found(where: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -317,6 +317,7 @@ def declared_definitions(declared: list[dict[str, Any]]) -> list[Definition]:
 def _runner_settings(settings: Settings, slots: int) -> RunnerSettings:
     return RunnerSettings(
         app=settings.app,
+        namespace=settings.namespace,
         slots=slots,
         shared_processes=settings.shared_processes,
         margin_s=settings.margin_s,

@@ -19,6 +19,7 @@ class RunnerSettings:
     """
 
     app: str | None = None  # "module:attribute"
+    namespace: str = "fencepost"
     slots: int = 100
     shared_processes: int = 2  # kept ready; more are forked while functions take long, at most `slots`
     margin_s: float = 5.0

@@ -80,7 +80,8 @@ def start(settings: RunnerSettings) -> Started:
 
 def _config(settings: RunnerSettings) -> int:
     """A descriptor to read from: the import path, then a zero byte, then what the zygote is told as JSON."""
-    told = {"app": settings.app, "uid": settings.uid, "gid": settings.gid, "keep_env": settings.keep_env}
+    names = ("app", "namespace", "uid", "gid", "keep_env")
+    told = {name: getattr(settings, name) for name in names}
     fd = os.memfd_create("fencepost-config")
     os.write(fd, "\n".join(sys.path).encode() + b"\0" + codec.dumps(told))
     os.lseek(fd, 0, os.SEEK_SET)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from fencepost import codec
+from fencepost.run_context import belong_to
 from fencepost.worker.guard import control, linux, runner
 from fencepost.worker.guard.control import FromZygote
 from fencepost.worker.guard.page import LeaseTable
@@ -32,6 +33,7 @@ def main(fds: list[int], config: bytes) -> NoReturn:
         os.set_inheritable(fd, False)
     table = LeaseTable(table_fd)
     os.close(table_fd)
+    belong_to(settings["namespace"])
     functions, hello = _load(settings["app"])
     refused = runner.refused_privileges(settings["uid"], settings["gid"])
     if refused:
