@@ -7,10 +7,11 @@ on everything. Its callbacks run inside `poll`; all calls come from the lane's t
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from fencepost.core.lease import OffsetStamp
 from fencepost.kafka.config import client_config
@@ -19,6 +20,10 @@ from fencepost.settings import Settings
 from fencepost.wire.owners import decode_stamp
 
 _MAGIC = b"CGMDv2:"
+# A fatal error comes without the code of its cause, but with the library's own words for it.
+_PLACE_TAKEN = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
+_PLACE_RETRY_S = 1.0
+_PLACE_LIMIT_S = 30.0
 
 Partitions = list[int]
 
@@ -60,9 +65,14 @@ class Member:
     ) -> None:
         self._on = (on_assigned, on_revoked, on_lost)
         self.rebalances = 0
-        self._consumer = Consumer(_config(settings, protocol, ordinal, instance_id))
+        self._config = _config(settings, protocol, ordinal, instance_id)
+        self._consumer = Consumer(self._config)
         self._topic = topic
         self._failure: BaseException | None = None
+        # A predecessor that was killed keeps a static member's place until its session is over.
+        self._patience_s = 2 * settings.session_timeout_s + _PLACE_LIMIT_S
+        self._refused_since_s: float | None = None
+        self._join_again_s: float | None = None
 
     def join(self) -> None:
         """Ask to be a member. From here on `poll` has to be called: a silent member holds up the whole group."""
@@ -71,16 +81,40 @@ class Member:
 
     def poll(self, timeout_s: float = 0.0) -> None:
         """Serve membership: callbacks run in here. Raises Die where the client cannot go on, and what they raised."""
+        if self._join_again_s is not None:
+            if time.monotonic() < self._join_again_s:
+                return
+            self._join_again_s = None
+            self._consumer = Consumer(self._config)
+            self.join()
         message = self._consumer.poll(timeout_s)
         self._raise_failure()
         if message is None:
             return
         error = message.error()
-        if error is not None and classify(error) is Die:
+        if error is None or classify(error) is not Die:
+            return
+        if _PLACE_TAKEN not in error.str() or not self._waits_for_its_place():
             raise Die(f"the group member: {error.str()}")
+
+    def _waits_for_its_place(self) -> bool:
+        """Whether to ask again for the place of a process of this worker that was killed, or ends just now.
+
+        The newer protocol refuses a static member while the group still counts an earlier one in, and to the client
+        library that is fatal. Not for ever, and not once this member was in: then it is this one that is the earlier.
+        """
+        now_s = time.monotonic()
+        since_s = self._refused_since_s = self._refused_since_s or now_s
+        if self.rebalances or now_s - since_s > self._patience_s:
+            return False
+        self._consumer.close()
+        self._join_again_s = now_s + _PLACE_RETRY_S
+        return True
 
     def metadata(self) -> GroupMetadata:
         """Read afresh: metadata taken before a rebalance is refused afterwards."""
+        if self._join_again_s is not None:
+            return GroupMetadata(None, -1, "")
         try:
             raw = self._consumer.consumer_group_metadata()
         except RuntimeError:  # the client library has none any more: it leaves the group, or was thrown out meanwhile
@@ -107,7 +141,8 @@ class Member:
 
     def close(self) -> None:
         """Leave the group (a static member stays in it until its session ends). on_revoked runs in here."""
-        self._consumer.close()
+        if self._join_again_s is None:
+            self._consumer.close()
         self._raise_failure()
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
