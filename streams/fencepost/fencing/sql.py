@@ -19,3 +19,7 @@ def schema() -> str:
 def stale(token: Token, detail: str | None) -> StaleEpoch:
     """The refusal as the guards raise it; `detail` is what the function said: the newest epoch."""
     return StaleEpoch(token.task_id, token.epoch, int(detail) if detail is not None and detail.isdecimal() else None)
+
+
+if __name__ == "__main__":  # python -m fencepost.fencing.sql | psql
+    print(schema())

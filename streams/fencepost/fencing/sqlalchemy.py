@@ -12,14 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
 from fencepost.fencing import sql
 from fencepost.fencing.token import Run, Token, token_of
+
+if TYPE_CHECKING:  # its import needs greenlet, which only those have who use it
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 _CALL = text("SELECT fencepost_fence(:namespace, :task, :epoch)")
 
