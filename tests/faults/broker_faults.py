@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
+from contextlib import suppress
 
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -147,9 +147,9 @@ class DiskFull(_OfABroker):
     def inject(self) -> None:
         self.file = self.arena.cluster.data_dir(self.node) / "full"
         self.pid = self.arena.cluster.pid(self.node)
-        room = os.statvfs(self.file.parent)
-        with self.file.open("wb") as out:
-            os.posix_fallocate(out.fileno(), 0, room.f_bavail * room.f_frsize)
+        with self.file.open("wb", buffering=0) as out, suppress(OSError):  # the error is what is wanted
+            while True:
+                out.write(bytes(1 << 20))
         until_s = time.monotonic() + 60
         while self.arena.cluster.pid(self.node) is not None and time.monotonic() < until_s:
             time.sleep(0.05)  # between two looks

@@ -25,6 +25,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
+from fencepost.kafka.bounded import BoundedCalls, Overdue
 from fencepost.kafka.config import client_config, log
 from fencepost.kafka.errors import (
     AbortAndOffer,
@@ -43,6 +44,7 @@ from fencepost.settings import Settings
 
 RING_SIZE = 4
 SLOW_END_S = 1.0
+OFFSETS_LIMIT_S = 3.0  # as long as a request may take; a client that waits longer waits for a broker it has forgotten
 END_LIMIT_S = 5.0
 
 Headers = list[tuple[str, str | bytes | None]]  # what the client library takes as it is
@@ -182,6 +184,7 @@ class Ring:
         self.ids = tuple(ids)
         self._places = [_Place(settings, transactional_id) for transactional_id in ids]
         self._turn = 0
+        self._calls = BoundedCalls()
 
     def open(self, timeout_s: float) -> None:
         """Initialise all of them at once. Raises RetryLater when no broker answers in time."""
@@ -223,13 +226,16 @@ class Ring:
             if not group.joined:
                 raise Refused("not a member of the group")
             marks = [TopicPartition(*at, mark.offset, metadata=mark.metadata) for at, mark in offsets.items()]
-            producer.send_offsets_to_transaction(marks, group.raw, timeout_s)
+            self._send_offsets(producer, marks, group, timeout_s)
             accepted = True
             self._send(producer, [sentinel], timeout_s)
         except Refused as refusal:
             return self._abort(place, producer, str(refusal), refused=True, accepted=False)
         except _NotDelivered as failure:
             return self._abort(place, producer, str(failure), refused=False, accepted=accepted)
+        except Overdue as overdue:
+            self.throw_away()  # all of them remember the same coordinator
+            return Unclear(f"offsets: {overdue}", accepted=False)
         except (KafkaException, SystemError) as raised:
             exception = _client_error(raised)
             self._raise_if_fenced(place, exception)
@@ -252,8 +258,11 @@ class Ring:
         accepted = False
         try:
             producer.begin_transaction()
-            producer.send_offsets_to_transaction([TopicPartition(*place, 0)], group.raw, timeout_s)
+            self._send_offsets(producer, [TopicPartition(*place, 0)], group, timeout_s)
             accepted = True
+        except Overdue:
+            self.throw_away()
+            return False
         except (KafkaException, SystemError) as raised:
             self._raise_if_fenced(turn, _client_error(raised))
         self._abort(turn, producer, "only a question", refused=True, accepted=accepted)
@@ -268,6 +277,13 @@ class Ring:
         """After the ring was fenced, or at the end: no producer of it is used again; `open` makes new ones."""
         for place in self._places:
             place.throw_away()
+        self._calls.close()
+
+    def _send_offsets(
+        self, producer: Producer, marks: list[TopicPartition], group: GroupMetadata, timeout_s: float
+    ) -> None:
+        limit_s = min(timeout_s, OFFSETS_LIMIT_S)
+        self._calls.call(lambda: producer.send_offsets_to_transaction(marks, group.raw, limit_s), limit_s + 0.5)
 
     def _send(self, producer: Producer, records: Sequence[OutRecord], timeout_s: float) -> None:
         # No delivery callbacks: a record that fails makes the transaction abortable, which its end reports; and after a
