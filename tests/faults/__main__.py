@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import sys
 import time
 from datetime import datetime
@@ -39,6 +40,8 @@ def main(arguments: list[str]) -> int:
         until_s=chosen.until,
     )
     began_s = time.time()
+    for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell has it ignored: what was made has to go
+        signal.signal(number, signal.default_int_handler)
     try:
         campaign.run()
     finally:

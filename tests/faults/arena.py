@@ -142,6 +142,7 @@ class Arena:
         self.holding, self.held = folder / "hold", folder / "held"
         self.workers: dict[str, Worker] = {}
         self.unexpected: list[str] = []  # workers that ended although no fault was meant to end them
+        self.guards_lost: list[str] = []  # of these: a guard that was late, as on a machine with too much to do
         self.network: network.Network | None = None
         self.brokers: dict[int, network.Place] = {}
         self.no_clock_shim: str | None = None
@@ -328,7 +329,9 @@ class Arena:
                 continue
             worker.exits.append(code)
             if not worker.told:
-                self.unexpected.append(f"{worker.name} ended with {code}: {self.last_words(worker)}")
+                words = self.last_words(worker)
+                ends = self.guards_lost if code == 1 and "GuardLost" in words else self.unexpected
+                ends.append(f"{worker.name} ended with {code}: {words}")
             self.start_worker(slot)
 
     @staticmethod

@@ -77,6 +77,7 @@ class ArenaResult:
     verify_code: int | None = None
     verify: dict[str, Any] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)  # anything else: a worker's unexpected end, no recovery
+    guards_lost: int = 0  # guards that ended themselves without a fault of theirs: late, on a machine too busy
     unsuitable: int = 0
     seconds: float = 0.0
 
@@ -194,6 +195,7 @@ class Campaign:
             if self._last:
                 self._end_of_namespace(arena, result)
         result.problems += arena.unexpected
+        result.guards_lost = len(arena.guards_lost)
         result.seconds = round(time.monotonic() - began_s, 1)
         verdict = "holds" if result.holds else "DOES NOT HOLD"
         self._say(f"arena {result.number}: {verdict} after {result.seconds:.0f} s; {result.judged}")

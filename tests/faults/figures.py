@@ -110,6 +110,7 @@ def evidence(body: dict[str, Any]) -> list[list[str]]:
         ["arenas (a cluster, three workers, about 130 tasks each)", str(len(body["arenas"]))],
         ["hours", f"{body['seconds'] / 3600:.2f}"],
         *([text, f"{sums[name]:,}"] for name, text in names.items()),
+        ["guards that ended themselves without a fault", str(sum(arena["guards_lost"] for arena in body["arenas"]))],
         ["arenas in which `fencepost verify` ended with 0", f"{verified} of {len(body['arenas'])}"],
     ]
 
