@@ -41,6 +41,10 @@ servers: ## PostgreSQL and Redis, for the tests of fencing at the resource
 	@.ci/prepare-machine postgres
 	@.ci/prepare-machine redis
 
+.PHONY: spin
+spin: ## The Spin model checker and a C compiler
+	@.ci/prepare-machine spin
+
 .PHONY: lock
 lock: ## Compile the locked requirements again (ARGS=--upgrade for newer versions)
 	@.ci/compile-lock $(ARGS)
@@ -48,12 +52,17 @@ lock: ## Compile the locked requirements again (ARGS=--upgrade for newer version
 # --- tests -----------------------------------------------------------------------------------------------------------
 
 .PHONY: test
-test: test-fast test-kafka test-containers test-faults test-acceptance ## All tests, the fast ones first
+test: test-fast test-model test-kafka test-containers test-faults test-acceptance ## All tests, the fast ones first
 
 .PHONY: test-fast
 test-fast: venv ## Tests that need no broker
 	$(call banner,fast tests: no broker)
-	$(call attempt,-n auto,-m 'not kafka and not faults and not containers and not acceptance')
+	$(call attempt,-n auto,-m 'not kafka and not faults and not containers and not acceptance and not model')
+
+.PHONY: test-model
+test-model: venv spin ## The small cases of the model, with Spin
+	$(call banner,model tests: the ownership protocol in every order of its steps)
+	$(call attempt,-n 2,-m model)
 
 .PHONY: test-kafka
 test-kafka: jars servers ## Tests on the embedded broker (a real Apache Kafka)

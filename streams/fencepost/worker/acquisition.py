@@ -169,6 +169,9 @@ class Acquisitions:
         if not self.busy or time.monotonic() < self._not_before_s:
             return
         try:
+            # What this lane left in doubt (a batch that was dropped with its partition) holds up its own question, until
+            # the broker's time-out: nobody else ends it, as the lane itself is the holder.
+            self._ring.settle(SEND_LIMIT_S)
             self._end_holders()
             self._ask()
             self._fence()
