@@ -151,7 +151,15 @@ def test_a_task_may_skip_what_was_interrupted() -> None:
     play.interrupt(Cause.STOPPED)
     assert play.status is Status.IDLE
     assert "retry_at" not in play.told("interrupted")[0]
+    assert play.told("interrupted")[0]["dropped"] == "on_interruption = skip"
     assert play.of(GiveUp) == []
+
+
+def test_the_work_of_a_task_that_was_deleted_is_dropped_with_that_word() -> None:
+    play = running(on_interruption=OnInterruption.RETRY)
+    play.delete()
+    play.interrupt(Cause.LOST)
+    assert play.told("interrupted")[0]["dropped"] == "deleted"
 
 
 def test_a_task_may_resume_from_its_checkpoint() -> None:

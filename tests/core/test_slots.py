@@ -8,7 +8,7 @@ import pytest
 
 from fencepost.core.machine import restored_task, wake_at_ms
 from fencepost.core.schedule import Cron, Every, Once
-from fencepost.core.slots import COUNTED
+from fencepost.core.slots import COUNTED, ON_TIME_MS
 from fencepost.core.task import Overlap, Retry
 from fencepost.core.times import format_ms, parse_rfc3339
 from tests.core.play import HOUR, MINUTE, SECOND, T0, Play, definition, waiting_ids
@@ -125,6 +125,45 @@ def test_a_slot_older_than_the_catch_up_is_missed() -> None:
     ]
     play.sleep(50 * MINUTE)
     assert run_what_is_due(play) == ["2026-03-01T03:00:00.000Z"]
+
+
+@pytest.mark.parametrize(("late_ms", "runs"), [(0, True), (3, True), (ON_TIME_MS, True), (ON_TIME_MS + 1, False)])
+def test_a_slot_that_is_a_moment_late_was_not_missed_even_without_catching_up(late_ms: int, runs: bool) -> None:
+    play = Play(definition(schedule=MINUTELY, catch_up_s=0.0), MIDNIGHT)
+    play.sleep(MINUTE + late_ms)
+    assert run_what_is_due(play) == (["2026-03-01T00:01:00.000Z"] if runs else [])
+    assert len(play.told("missed")) == (not runs)
+
+
+def test_another_schedule_is_told_with_the_time_from_which_its_slots_count() -> None:
+    play = Play(None, MIDNIGHT)
+    play.define(schedule=MINUTELY)
+    first = {"changed": False, "schedule": MINUTELY.to_json(), "slots_after": format_ms(MIDNIGHT)}
+    assert play.told("defined") == [first]
+    play.sleep(MINUTE)
+    assert run_what_is_due(play) == ["2026-03-01T00:01:00.000Z"]
+    play.define(schedule=MINUTELY, description="other words")
+    assert play.told("defined")[1:] == [{"changed": True}]
+    play.sleep(SECOND)
+    play.define(schedule=Every(600))
+    after = format_ms(MIDNIGHT + MINUTE + SECOND)
+    assert play.told("defined")[2:] == [{"changed": True, "schedule": {"every_s": 600}, "slots_after": after}]
+    play.define()
+    assert play.told("defined")[3:] == [{"changed": True, "schedule": None}]
+
+
+def test_a_schedule_that_changed_while_nobody_owned_the_task_is_told_too() -> None:
+    play = Play(definition(schedule=MINUTELY), MIDNIGHT)
+    play.sleep(MINUTE)
+    assert run_what_is_due(play) == ["2026-03-01T00:01:00.000Z"]
+    play.sleep(10 * MINUTE)
+    play.task = restored_task(play.task.state)
+    play.define(schedule=MINUTELY, restored=True)
+    assert play.told("defined") == [], "the same as before is no news"
+    play.task = restored_task(play.task.state)
+    play.define(schedule=Every(600), restored=True)
+    after = format_ms(MIDNIGHT + MINUTE)  # from the last slot on: none of the new ones is lost
+    assert play.told("defined") == [{"changed": True, "schedule": {"every_s": 600}, "slots_after": after}]
 
 
 @pytest.mark.parametrize("slots", [150, 500_000])

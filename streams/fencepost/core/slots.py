@@ -17,6 +17,7 @@ from fencepost.core.schedule import Once, Schedule
 from fencepost.core.task import Definition, Task, TaskState
 from fencepost.core.times import format_ms
 
+ON_TIME_MS: Final = 1000  # so late a slot is on time: its owner was busy for a moment, nobody missed it
 COUNTED: Final = 1_000_000  # slots of one series; beyond it the record says `count_at_least`
 _FINGERPRINT_CHARS: Final = 64
 
@@ -28,7 +29,7 @@ def fire_slots(task: Task, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
     if first_ms is None or first_ms > now_ms or definition is None or definition.schedule is None:
         return task, ()
     newest_ms = _newest(definition.schedule, first_ms, now_ms)
-    if now_ms - newest_ms > definition.catch_up_s * 1000:
+    if now_ms - newest_ms > max(definition.catch_up_s * 1000, ON_TIME_MS):
         return miss_slots(task, definition.schedule, now_ms, "nobody ran")
     missed = _series(definition.schedule, first_ms, newest_ms - 1, "nobody ran", now_ms) if newest_ms > first_ms else ()
     seq = task.state.next_seq

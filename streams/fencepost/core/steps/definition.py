@@ -34,7 +34,8 @@ def defined(task: Task, event: Defined, now_ms: int) -> tuple[Task, tuple[Comman
     # A change that was made while nobody owned the task may be as old as the last slot.
     from_ms = state.last_slot_ms if event.restored and state.last_slot_ms >= 0 else now_ms
     armed = arm(state, definition, from_ms)
-    fields = {"changed": task.definition is not None, **_schedule_told(state, armed, definition, from_ms)}
+    known_before = task.definition is not None or (event.restored and state.schedule_fingerprint is not None)
+    fields = {"changed": known_before, **_schedule_told(state, armed, definition, from_ms)}
     if armed.deleted:
         armed = replace(armed, deleted=False)
     if not event.restored or "schedule" in fields:
