@@ -1,0 +1,164 @@
+"""The admin client that `Bounds` asks, and the pool of threads that some calls are made in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from confluent_kafka import IsolationLevel, TopicCollection, TopicPartition
+
+from fencepost.kafka.errors import Unavailable
+from fencepost.kafka.reader import Place
+from fencepost.kafka.scan import Record
+from fencepost.settings import Settings
+from tests.simulation import stage
+from tests.simulation.kernel import Fiber
+from tests.simulation.network import TIMEOUT
+from tests.simulation.requests import ask, at_once, raised
+
+_T = TypeVar("_T")
+_EARLIEST = -2
+
+
+class _Offset:
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+
+
+class _Topic:
+    topic_id = "the-first"
+
+
+class _Done(Generic[_T]):
+    """The answer, or what to raise."""
+
+    def __init__(self, value: _T | None) -> None:
+        self._value = value
+
+    def result(self, _timeout_s: float) -> _T:
+        if self._value is None:
+            raise raised("_TIMED_OUT")
+        return self._value
+
+
+class SimAdmin:
+    """Stands for `confluent_kafka.admin.AdminClient`. A call waits for its answer at once."""
+
+    def __init__(self, _config: dict[str, Any]) -> None:
+        self._process = stage.here()
+        self._broker = self._process.world.broker
+
+    def list_offsets(
+        self, asked: dict[TopicPartition, Any], isolation_level: IsolationLevel, request_timeout: float
+    ) -> dict[TopicPartition, _Done[_Offset]]:
+        committed = isolation_level == IsolationLevel.READ_COMMITTED
+
+        def answer() -> dict[tuple[str, int], int]:
+            found = {}
+            for at, spec in asked.items():
+                log = self._broker.log((at.topic, at.partition))
+                earliest = spec._value == _EARLIEST
+                found[at.topic, at.partition] = 0 if earliest else log.stable if committed else log.end
+            return found
+
+        found = self._ask("ListOffsets", answer, request_timeout)
+        if found is TIMEOUT:
+            return {at: _Done(None) for at in asked}
+        return {at: _Done(_Offset(found[at.topic, at.partition])) for at in asked}
+
+    def describe_topics(self, topics: TopicCollection, request_timeout: float) -> dict[str, _Done[_Topic]]:
+        answer = self._ask("DescribeTopics", lambda: True, request_timeout)
+        return {name: _Done(None if answer is TIMEOUT else _Topic()) for name in topics.topic_names}
+
+    def _ask(self, kind: str, answer: Callable[[], Any], timeout_s: float) -> Any:
+        until_us = self._process.world.kernel.now_us + self._process.clock.true_us(timeout_s)
+        return ask(self._process, kind, at_once(answer), until_us, lambda: None)
+
+
+class SimFuture(Future[_T]):
+    """A future whose `result` blocks the fiber, not the thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waiter: Fiber | None = None
+
+    def result(self, timeout: float | None = None) -> _T:
+        kernel = stage.world().kernel
+        while not self.done():
+            self._waiter = kernel.current
+            assert self._waiter is not None
+            self._waiter.block(None)
+        return super().result(0)
+
+    def settle(self, value: Any, failure: BaseException | None) -> None:
+        if failure is not None:
+            self.set_exception(failure)
+        else:
+            self.set_result(value)
+        if self._waiter is not None:
+            self._waiter.wake()
+
+
+class SimPool:
+    """Stands for `ThreadPoolExecutor`: each job is a fiber of the process."""
+
+    def __init__(self, _most: int, thread_name_prefix: str = "") -> None:
+        self._jobs: list[SimFuture[Any]] = []
+
+    def __enter__(self) -> SimPool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._wait()
+
+    def submit(self, work: Callable[..., _T], *arguments: Any) -> SimFuture[_T]:
+        future: SimFuture[_T] = SimFuture()
+        self._jobs.append(future)
+        stage.here().spawn(lambda: work(*arguments), future.settle)
+        return future
+
+    def map(self, work: Callable[[Any], _T], items: Iterable[Any]) -> Iterator[_T]:
+        jobs = [self.submit(work, item) for item in items]
+        return iter([job.result() for job in jobs])
+
+    def shutdown(self, wait: bool, cancel_futures: bool) -> None:
+        if wait:
+            self._wait()
+
+    def _wait(self) -> None:
+        for job in self._jobs:
+            while not job.done():
+                job._waiter = stage.world().kernel.current
+                assert job._waiter is not None
+                job._waiter.block(None)
+
+
+class SimCalls:
+    """Stands for `BoundedCalls`: the simulated client keeps to its limits, so nobody has to be left behind."""
+
+    def call(self, work: Callable[[], object], _limit_s: float) -> None:
+        work()
+
+    def close(self) -> None:
+        return None
+
+
+def open_records(_settings: Settings, place: Place, committed_end: int, stall_s: float) -> list[Record]:
+    """Stands for a scan of what lies behind the committed end."""
+    process = stage.here()
+    world = process.world
+
+    def answer() -> list[Record]:
+        entries = [entry for entry in world.broker.log(place).entries[committed_end:] if not entry.marker]
+        return [Record(*place, entry.offset, entry.key, entry.value, (), entry.at_ms) for entry in entries]
+
+    until_us = world.kernel.now_us + process.clock.true_us(stall_s)
+    found = ask(process, "Fetch", at_once(answer), until_us, lambda: None)
+    if found is TIMEOUT:
+        raise Unavailable("no answer from Kafka")
+    return list(found)

@@ -1,0 +1,221 @@
+"""What must hold of every history, decided from what really happened and from the topics alone.
+
+Independent of the product's own `verify`: records are read as plain JSON here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from fencepost.codec import loads
+from fencepost.core.schedule import Schedule
+from fencepost.core.times import parse_rfc3339
+from tests.simulation.broker import EPOCH_MS
+from tests.simulation.facts import Life
+from tests.simulation.world import World
+
+_ENDS = {"succeeded", "failed", "timed_out", "cancelled", "interrupted"}
+LATE_MS = 12_000  # a slot that nobody has decided on so long after its time was lost
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """`kind` is one of KINDS."""
+
+    kind: str
+    text: str
+
+
+KINDS = {
+    "overlap": "two runs of one task were on at once",
+    "twice": "a pair (task, epoch) was started twice",
+    "epochs": "an epoch was repeated, or is smaller than one before it",
+    "unrecorded": "a run was on that its history does not know",
+    "history": "history contradicts itself or the state",
+    "slot": "a slot was lost, or ran again after its work was over",
+    "trigger": "a trigger was lost",
+    "stuck": "a task is RUNNING and nobody runs it, or work waits and nothing happens",
+    "crash": "the lane's code failed",
+    "livelock": "virtual time stands still",
+}
+
+
+@dataclass(slots=True)
+class TaskRecords:
+    """All that the topics hold of one task, in the order of their logs."""
+
+    states: list[dict[str, Any]] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    works: dict[bytes, dict[str, Any]] = field(default_factory=dict)  # that wait now
+
+
+def read_topics(world: World) -> dict[str, TaskRecords]:
+    """By task. Compacted records are counted as well: what was committed once was committed."""
+    found: dict[str, TaskRecords] = {}
+    for (topic, _number), log in world.broker.logs.items():
+        if topic.endswith((".state", ".runs")):
+            for entry in log.entries:
+                if entry.marker or entry.piece is None or not entry.piece.committed or entry.key is None:
+                    continue
+                task, _, rest = entry.key.partition(b"\x1f")
+                if not task:
+                    continue
+                records = found.setdefault(task.decode(), TaskRecords())
+                body = None if entry.value is None else loads(entry.value)
+                if rest:
+                    if body is None:
+                        records.works.pop(entry.key, None)
+                    elif "seq" in body:
+                        records.works[entry.key] = body
+                elif body is not None:
+                    (records.states if topic.endswith(".state") else records.events).append(body)
+    return found
+
+
+def check(world: World) -> list[Violation]:
+    """Everything but what has to settle first (`unsettled`)."""
+    found = [Violation("crash", text) for text in world.facts.crashes]
+    records = read_topics(world)
+    lives: dict[str, list[Life]] = {}
+    for life in world.facts.lives:
+        lives.setdefault(life.task, []).append(life)
+    schedules = {definition.task: definition.schedule for definition in world.declared}
+    for task in sorted(records.keys() | lives.keys()):
+        known = records.get(task, TaskRecords())
+        found += _lives(task, lives.get(task, []), known, world.facts.drift_beyond_bound)
+        found += _history(task, known)
+        found += _states(task, known)
+        schedule = schedules.get(task)
+        if schedule is not None:
+            found += _slots(task, known, schedule)
+    return found
+
+
+# -- runs ---------------------------------------------------------------------------------------------------------------------
+
+
+def _lives(task: str, lives: list[Life], records: TaskRecords, beyond_bound: bool) -> Iterator[Violation]:
+    started = {(event["epoch"], event["nonce"]) for event in records.events if event["kind"] == "started"}
+    epochs: set[int] = set()
+    for life in lives:
+        if life.epoch in epochs:
+            yield Violation("twice", f"{task}: epoch {life.epoch} was started twice, the second time by {life.process}")
+        epochs.add(life.epoch)
+        if (life.epoch, life.nonce) not in started:
+            yield Violation("unrecorded", f"{task}: epoch {life.epoch} ran under {life.nonce}, and no record says so")
+    if beyond_bound:
+        return
+    before: Life | None = None
+    for life in sorted(lives, key=lambda each: (each.began_us, each.epoch)):
+        if before is not None and (before.ended_us is None or before.ended_us > life.began_us):
+            yield Violation("overlap", f"{task}: {_shown(before)} and {_shown(life)}")
+        if before is not None and life.epoch < before.epoch:
+            yield Violation("epochs", f"{task}: epoch {life.epoch} began after epoch {before.epoch}")
+        if before is None or (before.ended_us is not None and (life.ended_us is None or life.ended_us > before.ended_us)):
+            before = life
+
+
+def _shown(life: Life) -> str:
+    end = "now" if life.ended_us is None else f"{life.ended_us / 1e6:.6f}"
+    return f"epoch {life.epoch} at {life.process} from {life.began_us / 1e6:.6f} to {end}"
+
+
+# -- history and state ----------------------------------------------------------------------------------------------------------
+
+
+def _history(task: str, records: TaskRecords) -> Iterator[Violation]:
+    last = 0
+    on: int | None = None
+    for event in records.events:
+        epoch = event.get("epoch")
+        if event["kind"] == "started":
+            if epoch <= last:
+                yield Violation("epochs", f"{task}: epoch {epoch} was started after epoch {last}")
+            if on is not None:
+                yield Violation("history", f"{task}: epoch {epoch} was started while epoch {on} had not ended")
+            last, on = max(last, epoch), epoch
+        elif event["kind"] in _ENDS and "duration_s" in event:
+            if epoch != on:
+                yield Violation("history", f"{task}: epoch {epoch} ended ({event['kind']}), and {on} was on")
+            on = None
+    if not records.states:
+        if last:
+            yield Violation("history", f"{task}: runs in its history and no state")
+        return
+    state = records.states[-1]
+    if state["epoch"] != last:
+        yield Violation("history", f"{task}: state is at epoch {state['epoch']}, history at {last}")
+    running = state["run"]["epoch"] if state["status"] == "running" else None
+    if running != on:
+        yield Violation("history", f"{task}: epoch {running} runs by its state, {on} by its history")
+
+
+def _states(task: str, records: TaskRecords) -> Iterator[Violation]:
+    epoch = 0
+    for state in records.states:
+        if state["epoch"] < epoch:
+            yield Violation("epochs", f"{task}: its state went from epoch {epoch} to {state['epoch']}")
+        epoch = max(epoch, state["epoch"])
+
+
+# -- slots ----------------------------------------------------------------------------------------------------------------------
+
+
+def _slots(task: str, records: TaskRecords, schedule: Schedule) -> Iterator[Violation]:
+    accounted: list[tuple[int, int]] = []
+    over: set[int] = set()
+    for event in records.events:
+        if event["kind"] == "missed":
+            accounted.append((parse_rfc3339(event["first"]), parse_rfc3339(event["last"])))
+        if "slot" not in event:
+            continue
+        slot = parse_rfc3339(event["slot"])
+        accounted.append((slot, slot))
+        if event["kind"] == "started" and slot in over:
+            yield Violation("slot", f"{task}: slot {event['slot']} was started again after its work was over")
+        if event["kind"] in _ENDS and "retry_at" not in event:
+            over.add(slot)
+    state = records.states[-1] if records.states else {}
+    for work in (*records.works.values(), *([state["work"]] if "work" in state else [])):
+        if "slot" in work:
+            slot = parse_rfc3339(work["slot"])
+            accounted.append((slot, slot))
+    edge: int | None = None
+    for first, last in sorted(accounted):
+        following = first if edge is None else schedule.next_after(edge)
+        if following is not None and following < first:
+            yield Violation("slot", f"{task}: slot at {following} neither ran nor was skipped or missed")
+        edge = last if edge is None else max(edge, last)
+
+
+# -- what has to come about in the quiet time -----------------------------------------------------------------------------------
+
+
+def unsettled(world: World) -> list[str]:
+    """What is not done yet: runs without a live owner, triggers without an answer, slots that are late."""
+    records = read_topics(world)
+    on = {(life.task, life.epoch) for life in world.facts.on()}
+    now_ms = EPOCH_MS + world.kernel.now_us // 1000
+    out: list[str] = []
+    for task, known in records.items():
+        if not known.states:
+            continue
+        state = known.states[-1]
+        if state["status"] == "running" and (task, state["run"]["epoch"]) not in on:
+            out.append(f"{task}: epoch {state['run']['epoch']} is RUNNING, and nobody runs it")
+        waiting = [work for work in known.works.values() if "slot" not in work]
+        if state["status"] == "backoff" and "slot" not in state["work"]:
+            waiting.append(state["work"])
+        if not state.get("paused"):
+            out += [f"{task}: {work.get('trigger')} waits" for work in waiting]
+        if "next_slot" in state and not state.get("paused"):
+            late_ms = now_ms - parse_rfc3339(state["next_slot"])
+            if late_ms > LATE_MS:
+                out.append(f"{task}: its slot {state['next_slot']} is late")
+    for task, trigger in world.facts.triggers:
+        told = records.get(task, TaskRecords()).events
+        if not any(event.get("trigger") == trigger for event in told):
+            out.append(f"trigger {trigger} of {task} has had no answer")
+    return out

@@ -1,0 +1,213 @@
+"""What happens in a history, drawn from its seed: sizes, settings, tasks, requests and faults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from fencepost.core.ids import partition_of
+from fencepost.core.schedule import Every
+from fencepost.core.task import Definition, OnHandover, OnInterruption, Overlap, PythonHandler, Retry
+from fencepost.settings import Settings
+
+NAMESPACE = "sim"
+THEMES = (
+    "calm", "mixed", "mixed", "mixed", "frozen", "cut", "kills", "handover", "evicted", "late", "coordinators", "drift",
+)  # fmt: skip
+#: Requests that a fault may wait for; the empty text: any but heartbeats.
+KINDS = (
+    "", "", "", "EndTxn", "EndTxn", "TxnOffsetCommit", "TxnOffsetCommit", "Produce", "AddPartitionsToTxn",
+    "AddOffsetsToTxn", "InitProducerId", "OffsetFetch", "ListOffsets",
+)  # fmt: skip
+PHASES = ("sent", "arrived", "answered")
+_ACTIONS: dict[str, tuple[str, ...]] = {
+    "calm": (),
+    "mixed": (
+        "kill", "kill_all", "kill_guard", "pause", "pause_guarded", "freeze", "cut", "cut_out", "cut_in", "evict",
+        "stop", "join", "shuffle", "group_away", "coordinator_away", "slow_markers", "hold", "reset", "lose_answer",
+        "compact", "wall_clock", "restart_twin",
+    ),
+    "frozen": ("pause", "pause", "pause_guarded", "freeze", "evict", "kill"),
+    "cut": ("cut", "cut_out", "cut_in", "lose_answer", "evict", "hold"),
+    "kills": ("kill", "kill_all", "kill_guard", "compact", "join"),
+    "handover": ("stop", "join", "shuffle", "shuffle", "kill", "pause", "evict", "cut"),
+    "evicted": ("evict", "evict", "pause", "hold", "shuffle", "cut_in", "reset"),
+    "late": ("hold", "hold", "reset", "reset", "lose_answer", "evict", "shuffle", "slow_markers"),
+    "coordinators": ("group_away", "coordinator_away", "slow_markers", "kill", "hold", "evict", "compact"),
+    "drift": ("pause", "cut", "evict", "kill", "pause_guarded"),
+}  # fmt: skip
+WITH_LENGTH = {
+    "pause", "pause_guarded", "freeze", "cut", "cut_out", "cut_in", "group_away", "coordinator_away", "slow_markers",
+    "hold", "reset", "lose_answer",
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Fault:
+    """Strikes at a time (`at_s`), or at the `count`-th request of its kind that the seat's process makes after it."""
+
+    action: str
+    seat: int
+    at_s: float
+    kind: str | None = None
+    phase: str = "sent"
+    count: int = 0
+    length_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What somebody else produces: a trigger, a control record or a definition (None: a tombstone)."""
+
+    at_s: float
+    topic: str
+    task: str
+    body: Any
+
+
+@dataclass(slots=True)
+class Plan:
+    """All of it. `rates` and `wall_errors_ms` are one for each seat."""
+
+    seed: int
+    theme: str
+    settings: Settings
+    partitions: int
+    seats: int
+    static: bool
+    rates: tuple[float, ...]
+    wall_errors_ms: tuple[int, ...]
+    beyond_bound: bool
+    definitions: tuple[Definition, ...]
+    lengths_s: dict[str, tuple[float, float]]
+    failing: float
+    requests: tuple[Request, ...]
+    faults: tuple[Fault, ...]
+    chaos: float
+    active_s: float
+
+
+def draw(seed: int, theme: str | None = None) -> Plan:
+    """The plan of a seed."""
+    random = Random(f"plan {seed}")
+    theme = theme if theme is not None else random.choice(THEMES)
+    newer = random.random() < 0.5
+    rate_error = random.choice((0.001, 0.02, 0.1))
+    settings = _settings(random, newer, rate_error)
+    seats = random.choice((2, 2, 2, 3))
+    partitions = random.choice((1, 1, 2, 2, 3))
+    names = _names(random, partitions, random.choice((1, 2, 2, 3)))
+    definitions = tuple(_definition(random, name) for name in names)
+    active_s = random.uniform(8.0, 16.0)
+    beyond = theme == "drift"
+    return Plan(
+        seed=seed,
+        theme=theme,
+        settings=settings,
+        partitions=partitions,
+        seats=seats,
+        static=random.random() < 0.2,
+        rates=tuple(_rate(random, rate_error, beyond) for _ in range(seats + 4)),
+        wall_errors_ms=tuple(random.choice((0, 0, 300, -400, 5_000, -7_000)) for _ in range(seats + 4)),
+        beyond_bound=beyond,
+        definitions=definitions,
+        lengths_s={name: random.choice(((0.01, 0.2), (0.05, 2.0), (1.0, 9.0), (4.0, 14.0))) for name in names},
+        failing=random.choice((0.0, 0.0, 0.2)),
+        requests=_requests(random, names, active_s),
+        faults=_faults(random, theme, seats, active_s),
+        chaos=random.choice((0.0, 0.0, 0.0, 0.003, 0.02)) if theme not in ("calm",) else 0.0,
+        active_s=active_s,
+    )
+
+
+def _settings(random: Random, newer: bool, rate_error: float) -> Settings:
+    ttl_s = random.choice((3.0, 4.0, 6.0))
+    return Settings(
+        namespace=NAMESPACE,
+        group_protocol="consumer" if newer else "classic",
+        session_timeout_s=random.choice((1.0, 2.0, 3.0, 6.0)),
+        lease_ttl_s=ttl_s,
+        renewal_s=ttl_s / 6,
+        margin_s=0.4,
+        transaction_timeout_s=random.choice((10.0, 10.0, 300.0)),
+        handover_limit_s=random.choice((0.5, 4.0, 15.0)),
+        rate_error=rate_error,
+        slots=random.choice((1, 4, 4)),
+        stop_limit_s=random.choice((0.5, 5.0)),
+    )
+
+
+def _rate(random: Random, rate_error: float, beyond: bool) -> float:
+    """Of a clock: at the ends of what is allowed as often as in the middle. Beyond the bound: far beyond."""
+    error = rate_error if not beyond else 0.6
+    return random.choice((1.0, 1.0 - error, 1.0 + error, 1.0 + random.uniform(-error, error)))
+
+
+def _names(random: Random, partitions: int, count: int) -> tuple[str, ...]:
+    """IDs; the first partitions get theirs first, so that none is without tasks as far as there are enough."""
+    wanted = [number % partitions for number in range(count)]
+    if random.random() < 0.5:
+        wanted = [random.randrange(partitions) for _ in range(count)]
+    names: list[str] = []
+    number = random.randrange(1000)
+    for partition in wanted:
+        while partition_of(f"t-{number}".encode(), partitions) != partition:
+            number += 1
+        names.append(f"t-{number}")
+        number += 1
+    return tuple(names)
+
+
+def _definition(random: Random, name: str) -> Definition:
+    every_s = random.choice((None, None, 1.5, 3.0, 5.0))
+    return Definition(
+        name,
+        PythonHandler("work"),
+        schedule=Every(every_s) if every_s is not None else None,
+        retry=Retry(attempts=random.choice((1, 3)), delay_s=0.3, factor=1.5, max_delay_s=1.0),
+        timeout_s=random.choice((None, None, 3.0)),
+        overlap=random.choice((Overlap.BUFFER_ALL, Overlap.BUFFER_ONE, Overlap.SKIP, Overlap.CANCEL, Overlap.TERMINATE)),
+        on_interruption=random.choice((OnInterruption.RETRY, OnInterruption.RETRY, OnInterruption.SKIP)),
+        on_handover=random.choice((OnHandover.FINISH, OnHandover.FINISH, OnHandover.STOP)),
+        grace_s=random.choice((0.0, 0.5)),
+        max_losses=10,
+        settle_s=random.choice((0.0, 0.0, 0.3)),
+        catch_up_s=random.choice((2.0, 3600.0)),
+    )
+
+
+def _requests(random: Random, names: tuple[str, ...], active_s: float) -> tuple[Request, ...]:
+    out = []
+    for number in range(random.randint(2, 9)):
+        name = random.choice(names)
+        body = {"id": f"{name}#{number}", "payload": number}
+        if random.random() < 0.15:
+            body["delay"] = random.choice((0.5, 3.0))
+        out.append(Request(random.uniform(0.2, active_s), "triggers", name, body))
+    for _ in range(random.choice((0, 0, 0, 1, 2))):
+        name, at_s = random.choice(names), random.uniform(2.0, active_s)
+        if random.random() < 0.5:
+            out.append(Request(at_s, "control", name, {"op": "cancel"}))
+        else:
+            out.append(Request(at_s, "control", name, {"op": "pause"}))
+            out.append(Request(min(active_s, at_s + random.uniform(0.1, 5.0)), "control", name, {"op": "resume"}))
+    return tuple(out)
+
+
+def _faults(random: Random, theme: str, seats: int, active_s: float) -> tuple[Fault, ...]:
+    actions = _ACTIONS[theme]
+    if not actions:
+        return ()
+    out = []
+    for _ in range(random.choice((1, 2, 3, 4, 6))):
+        action = random.choice(actions)
+        fault = Fault(action, random.randrange(seats), random.uniform(1.0, active_s * 0.9))
+        if action in ("hold", "reset", "lose_answer") or random.random() < 0.5:
+            fault.kind = random.choice(KINDS)
+            fault.phase = random.choice(PHASES)
+            fault.count = random.randint(1, 30 if fault.kind == "" else 6)
+        if action in WITH_LENGTH:
+            fault.length_s = random.choice((0.05, 0.3, 1.0, random.uniform(0.5, 4.0), random.uniform(3.0, 10.0)))
+        out.append(fault)
+    return tuple(out)
