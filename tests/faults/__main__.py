@@ -58,13 +58,15 @@ def main(arguments: list[str]) -> int:
 def setting(number: int, dice: random.Random, chosen: argparse.Namespace) -> Setting:
     """Arena after arena all combinations come, unless something is asked for."""
     nodes = chosen.nodes or (1, 1, 3)[number % 3]
+    freezer = 1 + dice.randrange(2)
     return Setting(
         nodes=nodes,
         protocol=chosen.protocol or ("consumer", "classic")[number // 3 % 2],
         profile=chosen.profile or ("quick" if nodes == 1 else "swift"),
         tasks=chosen.tasks,
         static=number % 2 == 0,
-        freezer=1 + dice.randrange(2),
+        freezer=freezer,
+        commands=freezer == 2 or chosen.v1_commands,
     )
 
 
@@ -80,6 +82,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--tasks", type=_positive, default=100, help="short tasks with a schedule (100)")
     parser.add_argument("--rounds", type=_positive, default=ROUNDS, help=f"rounds of faults in one arena ({ROUNDS})")
     parser.add_argument("--only", action="append", default=[], help="faults whose name holds this; may be repeated")
+    parser.add_argument(
+        "--v1-commands", action="store_true", help="commands also where workers are frozen by cgroup v1"
+    )
     parser.add_argument("--json", type=Path, help="write all figures there")
     parser.add_argument("--keep", type=Path, help="a folder for the logs of arenas in which something did not hold")
     parser.add_argument("--until", type=_moment, help="begin no round after this time (RFC 3339)")

@@ -20,11 +20,18 @@ if TYPE_CHECKING:
 
 def document(campaign: Campaign, seed: int, seconds: float, command: list[str]) -> dict[str, Any]:
     return {
-        "command": " ".join(command),
-        "seed": seed,
-        "seconds": round(seconds, 1),
+        "runs": [{"command": " ".join(command), "seed": seed, "seconds": round(seconds, 1)}],
         "holds": campaign.holds,
         "arenas": [asdict(arena) | {"holds": arena.holds} for arena in campaign.arenas],
+    }
+
+
+def merge(bodies: list[dict[str, Any]]) -> dict[str, Any]:
+    """Campaigns that ran one after the other, or side by side, as one."""
+    return {
+        "runs": [item for body in bodies for item in body["runs"]],
+        "holds": all(body["holds"] for body in bodies),
+        "arenas": [arena for body in bodies for arena in body["arenas"]],
     }
 
 
@@ -80,9 +87,11 @@ def takeovers(body: dict[str, Any]) -> list[list[str]]:
 
 
 def brokers(body: dict[str, Any]) -> list[list[str]]:
-    """Rows: profile, nodes, fault, count, long runs on, of these ended, stall of waiting tasks in seconds."""
+    """Rows: profile, nodes, fault, count, long runs on, of these ended, how long tasks waited; at rest only."""
     found: dict[tuple[str, int, str], list[dict[str, Any]]] = defaultdict(list)
     for arena, entry in entries(body):
+        if not entry["settled"]:
+            continue
         if entry["runs_on"] or entry["kind"].startswith(("broker", "network: broker and", "network: from", "group")):
             found[arena["setting"]["profile"], arena["setting"]["nodes"], entry["kind"]].append(entry)
     rows = []
@@ -108,7 +117,7 @@ def evidence(body: dict[str, Any]) -> list[list[str]]:
     return [
         ["faults", f"{sum(1 for _ in entries(body)):,}"],
         ["arenas (a cluster, three workers, about 130 tasks each)", str(len(body["arenas"]))],
-        ["hours", f"{body['seconds'] / 3600:.2f}"],
+        ["hours, of all arenas", f"{sum(arena['seconds'] for arena in body['arenas']) / 3600:.1f}"],
         *([text, f"{sums[name]:,}"] for name, text in names.items()),
         ["guards that ended themselves without a fault", str(sum(arena["guards_lost"] for arena in body["arenas"]))],
         ["arenas in which `fencepost verify` ended with 0", f"{verified} of {len(body['arenas'])}"],
@@ -129,14 +138,27 @@ def cannot(body: dict[str, Any]) -> list[list[str]]:
     return [[kind, reason] for kind, reason in sorted(reasons.items())]
 
 
+def commands(body: dict[str, Any]) -> list[list[str]]:
+    """Rows: what was run, and how long it took."""
+    return [[f"`{item['command']}`", f"{item['seconds'] / 60:.0f} min"] for item in body["runs"]]
+
+
 HEADS = {
+    "commands": ["command", "took"],
     "evidence": ["what", "how much"],
     "faults": ["fault", "one broker", "three brokers", "overlaps", "slots lost or doubled"],
     "takeovers": ["profile", "group protocol", "when", "waiting tasks", "interrupted runs"],
     "brokers": ["profile", "brokers", "fault", "times", "long runs on", "of these ended", "waiting tasks"],
     "cannot": ["fault", "why it was not injected"],
 }
-ROWS = {"evidence": evidence, "faults": by_kind, "takeovers": takeovers, "brokers": brokers, "cannot": cannot}
+ROWS = {
+    "commands": commands,
+    "evidence": evidence,
+    "faults": by_kind,
+    "takeovers": takeovers,
+    "brokers": brokers,
+    "cannot": cannot,
+}
 
 
 def as_text(body: dict[str, Any]) -> str:
@@ -172,11 +194,16 @@ def fill(page: str, body: dict[str, Any]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 2:
-        print("python -m tests.faults.figures FIGURES.json PAGE.md", file=sys.stderr)
-        return 2
-    body, page = json.loads(Path(arguments[0]).read_text()), Path(arguments[1])
-    page.write_text(fill(page.read_text(encoding="utf-8"), body), encoding="utf-8")
+    match arguments:
+        case ["merge", out, first, *more]:
+            bodies = [json.loads(Path(file).read_text(encoding="utf-8")) for file in (first, *more)]
+            Path(out).write_text(json.dumps(merge(bodies), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        case ["fill", figures, page]:
+            body = json.loads(Path(figures).read_text(encoding="utf-8"))
+            Path(page).write_text(fill(Path(page).read_text(encoding="utf-8"), body), encoding="utf-8")
+        case _:
+            print(__doc__, file=sys.stderr)
+            return 2
     return 0
 
 

@@ -111,6 +111,10 @@ class GuardKilled(Fault):
 
     name, target, owner_lost = "guard: SIGKILL, with setsid and double-forked children", Target.WORKER, True
 
+    @classmethod
+    def why_not(cls, arena: Arena) -> str | None:
+        return None if arena.setting.commands else "this arena has no commands"
+
     def prepare(self) -> None:
         _await_live(self, "command/")
 
