@@ -24,6 +24,7 @@ EARLIEST = -2
 _BATCH = 2000
 # The client's own words while its metadata lacks the partition or its leader: right after a broker thawed.
 _NOT_IN_CACHE = (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
+_AHEAD_KIB = 8192  # read ahead of the caller; 64 MiB by default, however small the records
 _NO_GROUP = "fencepost-scan"  # the library wants a name; nothing is committed and no group is joined
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -109,6 +110,7 @@ def open_reader(settings: Settings, role: str, isolation: str = "read_committed"
                 "enable.partition.eof": True,
                 "isolation.level": isolation,
                 "fetch.wait.max.ms": 50,
+                "queued.max.messages.kbytes": _AHEAD_KIB,
                 **extra,
             },
         )
