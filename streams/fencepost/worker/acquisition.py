@@ -5,6 +5,7 @@ The protocol itself is `core.ownership`; here its commands become Kafka calls, a
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -29,6 +30,8 @@ END_LIMIT_S = 10.0
 ASK_LIMIT_S = 0.5
 SEND_LIMIT_S = 5.0
 RETRY_S = 0.2
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class Acquisitions:
         self._hanging = Hanging(context, bounds)
         self._closing: Future[list[str]] | None = None
         self._not_before_s = 0.0
+        self._fenced_in_turn = 0  # since a partition was held last
         self._number = 0
         self._fenced_wall_ms = 0  # when the last fence transaction began to be sent, by the own clock
         self._newly_held: list[int] = []
@@ -95,6 +99,11 @@ class Acquisitions:
         for number, partition in list(self._context.partitions.items()):
             partition.holding = replace(partition.holding, picture=self._picture(number))
             self._feed(number, own.ProducerFenced())
+        # Two lanes that get partitions of each other's end each other's producers; in step they would do so for ever.
+        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._fenced_in_turn, 10))
+        self._fenced_in_turn += 1
+        if self._fenced_in_turn > 1:
+            self._not_before_s = time.monotonic() + random.uniform(0.0, pause_s)
 
     def waits_over(self, number: int) -> None:
         self._feed(number, own.WaitsOver())
@@ -169,8 +178,8 @@ class Acquisitions:
         if not self.busy or time.monotonic() < self._not_before_s:
             return
         try:
-            # What this lane left in doubt (a batch that was dropped with its partition) holds up its own question, until
-            # the broker's time-out: nobody else ends it, as the lane itself is the holder.
+            # What this lane left in doubt (a batch that was dropped with its partition) would hold up its own question
+            # until the broker's time-out: nobody else ends it, as the lane itself is the holder.
             self._ring.settle(SEND_LIMIT_S)
             self._end_holders()
             self._ask()
@@ -456,6 +465,7 @@ class Acquisitions:
         )
         self._on_held(partition, restored)
         self._newly_held.append(number)
+        self._fenced_in_turn = 0
         seconds = time.monotonic() - partition.restore_began_s
         self._context.meters.restored(seconds, len(partition.tasks))
 
