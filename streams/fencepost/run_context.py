@@ -17,6 +17,11 @@ def belong_to(namespace: str) -> None:
     _namespace = namespace
 
 
+def current_namespace() -> str:
+    """The namespace that this process runs code for."""
+    return _namespace
+
+
 class RunLink(Protocol):
     """The process that executes the run."""
 

@@ -171,6 +171,7 @@ def test_a_command_gets_its_run_in_the_environment_and_its_payload_on_standard_i
         "FENCEPOST_EPOCH=4",
         "FENCEPOST_IDEMPOTENCY_KEY=a/1",
         "FENCEPOST_LAST_CHECKPOINT=[1]",
+        "FENCEPOST_NAMESPACE=fencepost",
         'FENCEPOST_PAYLOAD={"n":1}',
         "FENCEPOST_SCHEDULED_FOR=2026-03-20T09:46:40.000Z",
         "FENCEPOST_TASK=a",
@@ -189,6 +190,7 @@ def test_a_command_does_not_see_the_workers_environment(
     assert names == {
         "PATH",
         "GIVEN",
+        "FENCEPOST_NAMESPACE",
         "FENCEPOST_TASK",
         "FENCEPOST_EPOCH",
         "FENCEPOST_ATTEMPT",

@@ -120,7 +120,11 @@ def _held(settings: Settings, number: int, at_ms: int) -> Held:
         first = first or record
         if record.at_ms > at_ms:
             break
-        fence = decode_fence(record.value)
+        try:
+            fence = decode_fence(record.value)
+        except BadRecord:
+            whole, found = False, None  # somebody took it then, and who cannot be read
+            continue
         if not fence.released or (found is not None and found[0].nonce == fence.nonce):
             found = (fence, record.at_ms)
     if found is not None:

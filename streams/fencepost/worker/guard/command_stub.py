@@ -12,6 +12,7 @@ from typing import Any
 
 from fencepost import codec
 from fencepost.core.times import format_ms
+from fencepost.run_context import current_namespace
 from fencepost.worker.guard import linux, wire
 from fencepost.worker.guard.deadlines import END_EARLY_S
 from fencepost.worker.guard.group_death import GroupDeath
@@ -118,6 +119,7 @@ class CommandStub:
     def _environment(self, run: Any, payload: bytes) -> dict[str, str]:
         env = {name: os.environ[name] for name in self._keep_env if name in os.environ}
         env.update(run[Field.TARGET][2])
+        env["FENCEPOST_NAMESPACE"] = current_namespace()
         env["FENCEPOST_TASK"] = run[Field.TASK]
         env["FENCEPOST_EPOCH"] = str(run[Field.EPOCH])
         env["FENCEPOST_ATTEMPT"] = str(run[Field.ATTEMPT])
