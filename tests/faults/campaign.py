@@ -373,6 +373,9 @@ class Campaign:
         (arena.folder / "facts.json").write_text(json.dumps(facts.to_json()))
         note(report, result)
         result.verify_code, result.verify = arena.verify()
+        if self._keep is not None and not (report.holds and result.verify_code == 0):
+            for node in arena.cluster.node_ids:  # a disk of its own, gone when the arena ends
+                shutil.copytree(arena.cluster.data_dir(node), arena.folder / f"log-{node}", dirs_exist_ok=True)
         if result.verify_code != 0:
             result.problems.append(f"fencepost verify ended with {result.verify_code}: {str(result.verify)[:1500]}")
 
@@ -396,9 +399,9 @@ class Campaign:
                 entry.problem = problem
                 result.problems.append(problem)
             report = check_folder(arena.witness)
-            if not report.holds:
-                result.violations += [str(violation) for violation in report.violations]
-                entry.overlaps += len(report.violations)
+            fresh = [text for text in map(str, report.violations) if text not in result.violations]
+            result.violations += fresh
+            entry.overlaps += len(fresh)
             self._say(f"  {self.done:4d} {entry_line(entry)}")
 
 

@@ -143,12 +143,32 @@ def commands(body: dict[str, Any]) -> list[list[str]]:
     return [[f"`{item['command']}`", f"{item['seconds'] / 60:.0f} min"] for item in body["runs"]]
 
 
+def broken(body: dict[str, Any]) -> list[list[str]]:
+    """Rows: where, and what the judges or the campaign itself did not like."""
+    rows = []
+    for arena in body["arenas"]:
+        setting = arena["setting"]
+        where = f"{setting['nodes']} brokers, {setting['profile']}, {setting['protocol']}"
+        texts = dict.fromkeys([*arena["violations"], *map(_shortened, arena["problems"])])
+        rows += [[where, text.replace("|", "/").replace("\n", " ")] for text in texts]
+    return rows or [["nowhere", "nothing"]]
+
+
+def _shortened(text: str) -> str:
+    """What `verify` found, without its places; of anything else the beginning."""
+    found = re.findall(r"'kind': '(\w+)', 'task': '([^']+)'.*?'text': '([^']+)'", text)
+    if found:
+        return "verify: " + "; ".join(f"{kind}: {task}: {what}" for kind, task, what in found[:4])
+    return text if len(text) <= 240 else f"{text[:240]} …"
+
+
 HEADS = {
     "commands": ["command", "took"],
     "evidence": ["what", "how much"],
     "faults": ["fault", "one broker", "three brokers", "overlaps", "slots lost or doubled"],
     "takeovers": ["profile", "group protocol", "when", "waiting tasks", "interrupted runs"],
     "brokers": ["profile", "brokers", "fault", "times", "long runs on", "of these ended", "waiting tasks"],
+    "broken": ["where", "what"],
     "cannot": ["fault", "why it was not injected"],
 }
 ROWS = {
@@ -157,6 +177,7 @@ ROWS = {
     "faults": by_kind,
     "takeovers": takeovers,
     "brokers": brokers,
+    "broken": broken,
     "cannot": cannot,
 }
 
