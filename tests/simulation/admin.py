@@ -16,7 +16,7 @@ from fencepost.settings import Settings
 from tests.simulation import stage
 from tests.simulation.kernel import Fiber
 from tests.simulation.network import TIMEOUT
-from tests.simulation.requests import ask, at_once, raised
+from tests.simulation.requests import SOCKET_TIMEOUT_S, ask, at_once, raised
 
 _T = TypeVar("_T")
 _EARLIEST = -2
@@ -162,3 +162,51 @@ def open_records(_settings: Settings, place: Place, committed_end: int, stall_s:
     if found is TIMEOUT:
         raise Unavailable("no answer from Kafka")
     return list(found)
+
+
+class SimLetters:
+    """Stands for `Letters`: what was set aside is sent beside the lane, and its thread is an event of the kernel."""
+
+    def __init__(self, _settings: Settings, _log: Any) -> None:
+        self._process = stage.here()
+        self._waiting: dict[int, tuple[Any, Any]] = {}  # number -> record, place
+        self._numbers = 0
+        self.full = False
+        self.written = 0
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting)
+
+    def take(self, letters: Iterable[Any]) -> None:
+        places = {place for _record, place in self._waiting.values()}
+        for letter in letters:
+            if letter.place is None or letter.place not in places:
+                self._numbers += 1
+                self._waiting[self._numbers] = (letter.record, letter.place)
+                self._send(self._numbers)
+
+    def hold(self, topic: str, partition: int) -> int | None:
+        places = [place for _record, place in self._waiting.values() if place is not None]
+        return min((place[2] for place in places if place[:2] == (topic, partition)), default=None)
+
+    def close(self, _limit_s: float) -> None:
+        return None
+
+    def _send(self, number: int) -> None:
+        record = self._waiting[number][0]
+        write = at_once(
+            lambda: self._process.world.broker.write((record.topic, record.partition), record.key, record.value)
+        )
+        limit_us = self._process.clock.true_us(SOCKET_TIMEOUT_S)
+        self._process.world.network.send(
+            self._process, "PlainProduce", write, lambda a: self._sent(number, a), limit_us
+        )
+
+    def _sent(self, number: int, answer: Any) -> None:
+        if isinstance(answer, int):
+            del self._waiting[number]
+            self.written += 1
+            self._process.kick()
+        else:
+            self._process.after_local_us(self._process.clock.true_us(1.0), lambda: self._send(number))

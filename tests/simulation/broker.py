@@ -45,7 +45,7 @@ class Broker:
             return self.random.randint(1_000, 1_500_000)
         return self.random.randint(*MARKER_US)
 
-    # -- requests; the answer is the name of an error, or None ----------------------------------------------------------
+    # -- requests; the answer is the name of an error, or None --
 
     def produce(
         self, place: Place, producer: int, epoch: int, sequence: int,

@@ -60,7 +60,7 @@ class Group:
         self._targets: dict[str, set[int]] = {}
         self.shuffled = False  # the next assignment moves what it can
 
-    # -- offsets ------------------------------------------------------------------------------------------------------
+    # -- offsets --
 
     def commit(self, producer: int, epoch: int, member: str, marks: dict[Place, Mark]) -> str | None:
         """Offsets in a transaction. The transaction itself was verified already."""
@@ -79,7 +79,9 @@ class Group:
             return None if epoch == self.generation else "ILLEGAL_GENERATION"
         if epoch == known.epoch:
             return None
-        mine = all(known.assigned_at.get(number, epoch + 1) <= epoch for number in partitions if number in known.assigned)
+        mine = all(
+            known.assigned_at.get(number, epoch + 1) <= epoch for number in partitions if number in known.assigned
+        )
         if epoch < known.epoch and mine and set(partitions) <= known.assigned:
             return None
         return "ILLEGAL_GENERATION"
@@ -95,7 +97,7 @@ class Group:
         if committed:
             self.offsets.update(marks)
 
-    # -- membership: what both protocols share ------------------------------------------------------------------------
+    # -- membership: what both protocols share --
 
     def leave(self, name: str) -> None:
         member = self.members.get(name)
@@ -103,9 +105,9 @@ class Group:
             self._remove(member)
 
     def evict(self, name: str) -> None:
-        """Its session is over."""
+        """Its session is over. A coordinator that is away counts no sessions."""
         member = self.members.get(name)
-        if member is not None:
+        if member is not None and self._broker.kernel.now_us >= self._broker.group_down_until_us:
             self._broker.say(f"group: {name} is thrown out")
             self._remove(member)
 
@@ -141,7 +143,7 @@ class Group:
             if member.expiry is not None and member.reply is None:
                 self._alive(member)
 
-    # -- classic --------------------------------------------------------------------------------------------------------
+    # -- classic --
 
     def join(self, name: str, instance: str | None, owned: frozenset[int], session_us: int, reply: Reply) -> None:
         if name and name not in self.members:
@@ -198,11 +200,9 @@ class Group:
             assert reply is not None
             reply(Joined(name, self.generation, frozenset(member.assigned)))
 
-    # -- KIP-848 ----------------------------------------------------------------------------------------------------------
+    # -- KIP-848 --
 
-    def beat(
-        self, name: str, epoch: int, instance: str | None, owned: frozenset[int], session_us: int
-    ) -> Joined | str:
+    def beat(self, name: str, epoch: int, instance: str | None, owned: frozenset[int], session_us: int) -> Joined | str:
         if epoch == 0:
             before = self._same_instance(instance)
             if before is not None:
@@ -253,7 +253,7 @@ class Group:
             member.assigned.add(number)
             member.assigned_at[number] = member.epoch
 
-    # -- who gets what ----------------------------------------------------------------------------------------------------
+    # -- who gets what --
 
     def _divide(self, has: dict[str, set[int]]) -> dict[str, set[int]]:
         """Balanced, and sticky unless `shuffled`. Two that claim one partition: the later name keeps it."""

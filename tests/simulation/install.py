@@ -22,7 +22,7 @@ import fencepost.worker.hanging
 import fencepost.worker.lane
 import fencepost.worker.worker
 from tests.simulation import stage
-from tests.simulation.admin import SimAdmin, SimCalls, SimPool, open_records
+from tests.simulation.admin import SimAdmin, SimCalls, SimLetters, SimPool, open_records
 from tests.simulation.clocks import TimeModule
 from tests.simulation.member import SimMember
 from tests.simulation.process import Beating
@@ -62,6 +62,7 @@ def _table() -> list[tuple[Any, str, Any]]:
         (fencepost.kafka.bounds, "AdminClient", SimAdmin),
         (fencepost.worker.acquisition, "ThreadPoolExecutor", SimPool),
         (fencepost.worker.acquisition, "time", clock),
+        (fencepost.worker.acquisition, "random", RandomModule),
         (fencepost.worker.acquisition, "new_nonce", _nonce),
         (fencepost.worker.commit, "time", clock),
         (fencepost.worker.decide, "time", clock),
@@ -69,6 +70,7 @@ def _table() -> list[tuple[Any, str, Any]]:
         (fencepost.worker.hanging, "time", clock),
         (fencepost.worker.hanging, "open_records", open_records),
         (fencepost.worker.lane, "time", clock),
+        (fencepost.worker.lane, "Letters", SimLetters),
         (fencepost.worker.lane, "IDLE_WAIT_S", IDLE_WAIT_S),
         (fencepost.worker.lane, "BUSY_WAIT_S", BUSY_WAIT_S),
         (fencepost.worker.worker, "time", clock),

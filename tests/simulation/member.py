@@ -49,7 +49,7 @@ class SimMember:
         self._on: dict[str, Callback] = {}
         self._process.member_news = lambda: bool(self._news) and not self._in_callback
 
-    # -- what the member calls --------------------------------------------------------------------------------------------
+    # -- what the member calls --
 
     def subscribe(self, topics: list[str], on_assign: Callback, on_revoke: Callback, on_lost: Callback) -> None:
         (self._topic,) = topics
@@ -106,7 +106,7 @@ class SimMember:
             )
         self._name, self._epoch = "", -1
 
-    # -- callbacks --------------------------------------------------------------------------------------------------------
+    # -- callbacks --
 
     def _serve(self, kind: str, numbers: frozenset[int]) -> None:
         self._callback(kind, numbers)
@@ -121,8 +121,10 @@ class SimMember:
         if self._newer:
             self._reconcile()
             self._beat_soon()
-        elif not self._news and (kind != "assign" or self._rejoin):
-            self._join()
+        elif kind != "assign" or self._rejoin:
+            self._rejoin = True
+            if not self._news:
+                self._join()
 
     def _callback(self, kind: str, numbers: frozenset[int]) -> None:
         self._in_callback = True
@@ -146,7 +148,7 @@ class SimMember:
         else:
             self._join()
 
-    # -- joining --------------------------------------------------------------------------------------------------------------
+    # -- joining --
 
     def _join(self) -> None:
         if self._joining or self._closed:
@@ -186,7 +188,7 @@ class SimMember:
             self._tell("assign", coming)
         self._beat_after(self._every_us)
 
-    # -- heartbeats -----------------------------------------------------------------------------------------------------------
+    # -- heartbeats --
 
     def _beat_after(self, delay_us: int) -> None:
         self._kernel.call_off(self._beating)
@@ -257,7 +259,7 @@ class SimMember:
         elif coming:
             self._tell("assign", coming)
 
-    # -- inside -----------------------------------------------------------------------------------------------------------------
+    # -- inside --
 
     def _fetched(self, places: list[Place]) -> Any:
         if self._kernel.now_us < self._broker.group_down_until_us:
@@ -271,11 +273,7 @@ class SimMember:
         )
 
     def _send(self, kind: str, handle: Handle, on_reply: Reply, timeout_s: float = SOCKET_TIMEOUT_S) -> None:
-        self._process.world.network.send(
-            self._process, kind, handle, on_reply, self._process.clock.true_us(timeout_s)
-        )
+        self._process.world.network.send(self._process, kind, handle, on_reply, self._process.clock.true_us(timeout_s))
 
     def _after(self, delay_us: int, action: Callable[[], None]) -> Event:
         return self._kernel.after(delay_us, lambda: self._process.when_running(action))
-
-

@@ -13,7 +13,8 @@ from fencepost.settings import Settings
 
 NAMESPACE = "sim"
 THEMES = (
-    "calm", "mixed", "mixed", "mixed", "frozen", "cut", "kills", "handover", "evicted", "late", "coordinators", "drift",
+    "calm", "mixed", "mixed", "mixed", "frozen", "cut", "kills", "handover", "evicted", "late", "late",
+    "coordinators", "drift", "deletions",
 )  # fmt: skip
 #: Requests that a fault may wait for; the empty text: any but heartbeats.
 KINDS = (
@@ -26,14 +27,17 @@ _ACTIONS: dict[str, tuple[str, ...]] = {
     "mixed": (
         "kill", "kill_all", "kill_guard", "pause", "pause_guarded", "freeze", "cut", "cut_out", "cut_in", "evict",
         "stop", "join", "shuffle", "group_away", "coordinator_away", "slow_markers", "hold", "reset", "lose_answer",
-        "compact", "wall_clock", "restart_twin",
+        "compact", "wall_clock", "restart_twin", "late_end",
     ),
     "frozen": ("pause", "pause", "pause_guarded", "freeze", "evict", "kill"),
     "cut": ("cut", "cut_out", "cut_in", "lose_answer", "evict", "hold"),
     "kills": ("kill", "kill_all", "kill_guard", "compact", "join"),
     "handover": ("stop", "join", "shuffle", "shuffle", "kill", "pause", "evict", "cut"),
     "evicted": ("evict", "evict", "pause", "hold", "shuffle", "cut_in", "reset"),
-    "late": ("hold", "hold", "reset", "reset", "lose_answer", "evict", "shuffle", "slow_markers"),
+    "late": (
+        "late_end", "late_end", "hold", "reset", "lose_answer", "evict", "shuffle", "slow_markers", "kill", "kill_all",
+    ),
+    "deletions": ("kill", "shuffle", "evict", "compact", "join"),
     "coordinators": ("group_away", "coordinator_away", "slow_markers", "kill", "hold", "evict", "compact"),
     "drift": ("pause", "cut", "evict", "kill", "pause_guarded"),
 }  # fmt: skip
@@ -58,7 +62,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What somebody else produces: a trigger, a control record or a definition (None: a tombstone)."""
+    """What somebody else produces: a trigger, a control record or a definition (True; None: a tombstone deletes it)."""
 
     at_s: float
     topic: str
@@ -82,6 +86,7 @@ class Plan:
     definitions: tuple[Definition, ...]
     lengths_s: dict[str, tuple[float, float]]
     failing: float
+    published: tuple[str, ...]  # tasks whose definition is a record; all others are declared in code
     requests: tuple[Request, ...]
     faults: tuple[Fault, ...]
     chaos: float
@@ -101,6 +106,7 @@ def draw(seed: int, theme: str | None = None) -> Plan:
     definitions = tuple(_definition(random, name) for name in names)
     active_s = random.uniform(8.0, 16.0)
     beyond = theme == "drift"
+    published = tuple(name for name in names if random.random() < (0.8 if theme == "deletions" else 0.2))
     return Plan(
         seed=seed,
         theme=theme,
@@ -114,7 +120,8 @@ def draw(seed: int, theme: str | None = None) -> Plan:
         definitions=definitions,
         lengths_s={name: random.choice(((0.01, 0.2), (0.05, 2.0), (1.0, 9.0), (4.0, 14.0))) for name in names},
         failing=random.choice((0.0, 0.0, 0.2)),
-        requests=_requests(random, names, active_s),
+        published=published,
+        requests=_requests(random, names, active_s, published),
         faults=_faults(random, theme, seats, active_s),
         chaos=random.choice((0.0, 0.0, 0.0, 0.003, 0.02)) if theme not in ("calm",) else 0.0,
         active_s=active_s,
@@ -167,7 +174,9 @@ def _definition(random: Random, name: str) -> Definition:
         schedule=Every(every_s) if every_s is not None else None,
         retry=Retry(attempts=random.choice((1, 3)), delay_s=0.3, factor=1.5, max_delay_s=1.0),
         timeout_s=random.choice((None, None, 3.0)),
-        overlap=random.choice((Overlap.BUFFER_ALL, Overlap.BUFFER_ONE, Overlap.SKIP, Overlap.CANCEL, Overlap.TERMINATE)),
+        overlap=random.choice(
+            (Overlap.BUFFER_ALL, Overlap.BUFFER_ONE, Overlap.SKIP, Overlap.CANCEL, Overlap.TERMINATE)
+        ),
         on_interruption=random.choice((OnInterruption.RETRY, OnInterruption.RETRY, OnInterruption.SKIP)),
         on_handover=random.choice((OnHandover.FINISH, OnHandover.FINISH, OnHandover.STOP)),
         grace_s=random.choice((0.0, 0.5)),
@@ -177,8 +186,15 @@ def _definition(random: Random, name: str) -> Definition:
     )
 
 
-def _requests(random: Random, names: tuple[str, ...], active_s: float) -> tuple[Request, ...]:
-    out = []
+def _requests(
+    random: Random, names: tuple[str, ...], active_s: float, published: tuple[str, ...]
+) -> tuple[Request, ...]:
+    out = [Request(0.05, "tasks", name, True) for name in published]
+    for name in published:
+        if random.random() < 0.6:
+            at_s = random.uniform(2.0, active_s)
+            out.append(Request(at_s, "tasks", name, None))
+            out.append(Request(random.uniform(at_s, active_s), "tasks", name, True))
     for number in range(random.randint(2, 9)):
         name = random.choice(names)
         body = {"id": f"{name}#{number}", "payload": number}
@@ -207,6 +223,8 @@ def _faults(random: Random, theme: str, seats: int, active_s: float) -> tuple[Fa
             fault.kind = random.choice(KINDS)
             fault.phase = random.choice(PHASES)
             fault.count = random.randint(1, 30 if fault.kind == "" else 6)
+        if action == "late_end":
+            fault.kind, fault.phase, fault.count = "EndTxn", "sent", random.randint(1, 8)
         if action in WITH_LENGTH:
             fault.length_s = random.choice((0.05, 0.3, 1.0, random.uniform(0.5, 4.0), random.uniform(3.0, 10.0)))
         out.append(fault)

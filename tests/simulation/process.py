@@ -91,7 +91,7 @@ class Process:
             topic_ids=dict.fromkeys(topics.guarded, "the-first"),
         )
 
-    # -- life -----------------------------------------------------------------------------------------------------------------
+    # -- life --
 
     def start(self) -> None:
         self.say("starts")
@@ -151,7 +151,7 @@ class Process:
         self._deferred.clear()
         self.world.process_ended(self)
 
-    # -- pauses -----------------------------------------------------------------------------------------------------------------
+    # -- pauses --
 
     def pause(self, *, guard: bool, runs: bool) -> None:
         if not self.dead and not self.paused:
@@ -186,7 +186,7 @@ class Process:
     def after_local_us(self, delay_us: int, action: Callable[[], None]) -> Event:
         return self.world.kernel.after(delay_us, lambda: self.when_running(action))
 
-    # -- network ----------------------------------------------------------------------------------------------------------------
+    # -- network --
 
     def unreachable_until_us(self) -> int | None:
         """None: reachable both ways."""

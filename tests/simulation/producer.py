@@ -1,8 +1,9 @@
-"""The transactional producer as the client library behaves: silent repeats, no transactions v2, fatal errors that stay."""
+"""The transactional producer as the client library is: silent repeats, no transactions v2, fatal errors that stay."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -39,7 +40,7 @@ class SimProducer:
         self._registered: dict[Place, None] = {}
         self._queue: list[tuple[Place, _Record]] = []
 
-    # -- what the ring calls --------------------------------------------------------------------------------------------
+    # -- what the ring calls --
 
     def init_transactions(self, timeout_s: float) -> None:
         answer = self._ask("InitProducerId", lambda: self._initialise(), self._until_us(timeout_s))
@@ -68,14 +69,8 @@ class SimProducer:
             place = places[0]
             batch = [record for at, record in self._queue if at == place]
             sequence = self._sequences.get(place, 0)
-            number, epoch = self._number, self._epoch
-            answer = self._ask(
-                "Produce",
-                lambda place=place, batch=batch, sequence=sequence: self._broker.produce(  # type: ignore[misc]
-                    place, number, epoch, sequence, batch
-                ),
-                until_us,
-            )
+            produce = partial(self._broker.produce, place, self._number, self._epoch, sequence, batch)
+            answer = self._ask("Produce", produce, until_us)
             if answer is TIMEOUT:
                 self._uncertain = True
                 break
@@ -102,7 +97,7 @@ class SimProducer:
         number, epoch = self._number, self._epoch
         if OFFSETS not in self._registered and not self._register([OFFSETS], until_us):
             self._raise_fatal()
-            raise self._failed or self._abortable("_TIMED_OUT")
+            raise self._failed_or("_TIMED_OUT")
         answer = self._ask(
             "TxnOffsetCommit",
             lambda: self._broker.commit_offsets(number, epoch, metadata.generation, metadata.member_id, marks),
@@ -114,7 +109,7 @@ class SimProducer:
         if answer is not None:
             self._refused(answer)
             self._raise_fatal()
-            raise self._failed or raised("_FAIL")
+            raise self._abortable(str(answer))
 
     def commit_transaction(self, timeout_s: float) -> None:
         self._raise_fatal()
@@ -135,7 +130,7 @@ class SimProducer:
         self._open, self._failed = False, None
         self._tell()
 
-    # -- inside -----------------------------------------------------------------------------------------------------------
+    # -- inside --
 
     def _end(self, committed: bool, timeout_s: float) -> None:
         number, epoch = self._number, self._epoch
@@ -148,7 +143,7 @@ class SimProducer:
         if answer is not None:
             self._refused(answer)
             self._raise_fatal()
-            raise self._failed or raised("_FAIL")
+            raise self._abortable(str(answer))
 
     def _raise_epoch(self, timeout_s: float) -> None:
         """After records whose fate is not known, the library gets itself a new epoch."""
@@ -186,7 +181,7 @@ class SimProducer:
         return answer()
 
     def _ask(self, kind: str, answer: Callable[[], Any], until_us: int) -> Any:
-        return ask(self._process, kind, at_once(answer), until_us, self._note_break)
+        return ask(self._process, kind, at_once(answer), until_us, self._note_break, self._name)
 
     def _until_us(self, timeout_s: float) -> int:
         return self._kernel.now_us + self._process.clock.true_us(timeout_s)
@@ -198,6 +193,9 @@ class SimProducer:
         if self._broken:
             self._broken = False
             self._on_error(KafkaError(KafkaError._TRANSPORT, "disconnected"))
+
+    def _failed_or(self, name: str) -> KafkaException:
+        return self._failed if self._failed is not None else self._abortable(name)
 
     def _abortable(self, name: str) -> KafkaException:
         self._failed = raised(name, abort=True)

@@ -138,7 +138,7 @@ class SimReader:
         if self._waiting is not None:
             self._waiting.wake()
 
-    # -- inside -----------------------------------------------------------------------------------------------------------
+    # -- inside --
 
     def _drop(self, place: Place) -> None:
         fetched = self._places.pop(place, None)
@@ -160,7 +160,7 @@ class SimReader:
         if fetched is None or fetched.due or place in self._paused:
             return
         fetched.due = True
-        self._kernel.after(self._random.randint(*FETCH_US), lambda: self._fetch(place, fetched))
+        self._kernel.after(int(FETCH_US[0] + self._random.random() * FETCH_US[1]), lambda: self._fetch(place, fetched))
 
     def _fetch(self, place: Place, fetched: _Fetched) -> None:
         fetched.due = False
@@ -172,7 +172,9 @@ class SimReader:
         again_us = self._process.unreachable_until_us()
         if again_us is not None:
             fetched.due = True
-            self._kernel.at(again_us + self._random.randint(*FETCH_US), lambda: self._fetch(place, fetched))
+            self._kernel.at(
+                again_us + int(FETCH_US[0] + self._random.random() * FETCH_US[1]), lambda: self._fetch(place, fetched)
+            )
             return
         stable = fetched.log.stable
         for entry in fetched.log.readable(fetched.position):

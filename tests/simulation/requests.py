@@ -29,14 +29,18 @@ def at_once(answer: Callable[[], Any]) -> Handle:
     return handle
 
 
-def ask(process: Process, kind: str, handle: Handle, until_us: int, on_break: Callable[[], None]) -> Any:
+def ask(
+    process: Process, kind: str, handle: Handle, until_us: int, on_break: Callable[[], None], sender: str = ""
+) -> Any:
     """The answer; TIMEOUT when `until_us` (true time) has come. Copies that were given up may still arrive."""
     kernel, random = process.world.kernel, process.world.random
     fiber = kernel.current
     assert fiber is not None
     while kernel.now_us < until_us:
         left_us = until_us - kernel.now_us
-        answer = process.world.network.call(process, kind, handle, min(process.clock.true_us(SOCKET_TIMEOUT_S), left_us))
+        answer = process.world.network.call(
+            process, kind, handle, min(process.clock.true_us(SOCKET_TIMEOUT_S), left_us), sender
+        )
         if answer is TIMEOUT or answer is RESET:
             on_break()
             pause_us = AGAIN_US

@@ -81,7 +81,7 @@ class SimRunners:
     def on_reports(self, wake: Callable[[], None]) -> None:
         self._on_reports = wake
 
-    # -- what the lane calls ------------------------------------------------------------------------------------------
+    # -- what the lane calls --
 
     def lease(self, partition: int, nonce: str, began_boot_s: float) -> None:
         known = self._leases.get((partition, nonce))
@@ -168,7 +168,7 @@ class SimRunners:
     def close(self, grace_s: float) -> None:
         self.end_all()
 
-    # -- what befalls the worker and the guard --------------------------------------------------------------------------
+    # -- what befalls the worker and the guard --
 
     def worker_died(self) -> None:
         """The guard sees the end of its pipe and sweeps."""
@@ -203,7 +203,7 @@ class SimRunners:
             if not self.guard_dead:
                 action()
 
-    # -- the guard ------------------------------------------------------------------------------------------------------
+    # -- the guard --
 
     def _to_guard(self, message: Callable[[], None]) -> None:
         # One pipe: what was sent first comes first, as all take the same time.
@@ -317,7 +317,7 @@ class SimRunners:
             return
         self._kernel.after(self._clock.true_us(BEAT_LOOK_S), self._look_at_beat)
 
-    # -- reports, on their way to the worker ------------------------------------------------------------------------------
+    # -- reports, on their way to the worker --
 
     def _say_stopped(self, run: SimRun) -> None:
         outcome = OUTCOMES[run.stop_reason or "interrupted"]

@@ -62,6 +62,10 @@ class Coordinator:
     def ongoing(self) -> list[Producer]:
         return [known for known in self._by_name.values() if known.stage is Stage.ONGOING or known.unmarked]
 
+    def half_marked(self) -> bool:
+        """Whether some transaction's end is written to some of its partitions only."""
+        return any(known.unmarked for known in self._by_name.values())
+
     def initialise(self, name: str, timeout_us: int) -> tuple[int, int] | str:
         """(number, epoch): all that this ID had open is ended. Or the name of an error."""
         known = self._by_name.get(name)

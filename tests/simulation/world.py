@@ -9,6 +9,7 @@ from random import Random
 from fencepost.codec import dumps
 from fencepost.core.ids import partition_of
 from fencepost.settings import Settings
+from fencepost.wire.definition import encode_definition
 from fencepost.worker.identity import Identity
 from tests.simulation.broker import Broker
 from tests.simulation.clocks import MachineClock
@@ -34,7 +35,8 @@ class World:
         self.product_random = Random(f"product {plan.seed}")
         self.settings: Settings = plan.settings
         self.partitions = plan.partitions
-        self.declared = plan.definitions
+        self.definitions = {definition.task: definition for definition in plan.definitions}
+        self.declared = [item for item in plan.definitions if item.task not in plan.published]
         self._trace = trace
         self.tracing = trace is not None
         self.facts = Facts(self.kernel, drift_beyond_bound=plan.beyond_bound)
@@ -55,7 +57,7 @@ class World:
         boot_at_s = self.random.uniform(100.0, 1e6)
         return MachineClock(self.kernel, self.plan.rates[seat], boot_at_s, self.plan.wall_errors_ms[seat])
 
-    # -- the course of it -------------------------------------------------------------------------------------------------
+    # -- the course of it --
 
     def set_up(self) -> None:
         """Everything that will happen is put on the heap."""
@@ -116,13 +118,18 @@ class World:
             if not process.dead:
                 process.kill("the history is over")
 
-    # -- what others produce ------------------------------------------------------------------------------------------------
+    # -- what others produce --
 
     def _request(self, request: Request) -> None:
         key = request.task.encode()
         place = (f"{self.settings.namespace}.{request.topic}", partition_of(key, self.partitions))
         self.say(f"produced: {request.topic} {request.task} {request.body}")
-        self.broker.write(place, key, None if request.body is None else dumps(request.body))
+        body: bytes | None = None
+        if request.topic == "tasks" and request.body:
+            body = encode_definition(self.definitions[request.task])
+        elif request.body is not None:
+            body = dumps(request.body)
+        self.broker.write(place, key, body)
         if request.topic == "triggers":
             self.facts.triggers.append((request.task, request.body["id"]))
 
@@ -134,7 +141,7 @@ class World:
             shortest_s, longest_s, failing = 0.01, 0.2, 0.0
         return int(self.random.uniform(shortest_s, longest_s) * SECOND_US), self.random.random() < failing
 
-    # -- what the worker's roster knows -------------------------------------------------------------------------------------
+    # -- what the worker's roster knows --
 
     def announced(self, identity: Identity) -> None:
         self._announced.setdefault(identity.worker, []).append(identity.incarnation)
@@ -143,7 +150,7 @@ class World:
         known = self._announced.get(identity.worker, [])
         return bool(known) and known[-1] != identity.incarnation
 
-    # -- faults -----------------------------------------------------------------------------------------------------------------
+    # -- faults --
 
     def _due(self, fault: Fault) -> None:
         if fault.kind is not None:

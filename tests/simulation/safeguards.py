@@ -1,0 +1,260 @@
+"""The safeguards, by the names that the model uses too, and how the simulation runs without one of them.
+
+Each is taken away by putting something else in its place, in this process only: the product has no switch for it. The
+simulation must find a violation without it, within `within` histories of its `theme`; a test holds it to that.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import fencepost.kafka.transaction
+import fencepost.worker.acquisition
+import fencepost.worker.takeover
+from fencepost.kafka.member import GroupMetadata
+from fencepost.worker.acquisition import Acquisitions
+from fencepost.worker.batch import Batch
+from fencepost.worker.commit import Committer
+from fencepost.worker.context import LaneContext
+from fencepost.worker.hanging import Hanging
+from fencepost.worker.lane import Lane
+from fencepost.worker.restore import SENTINEL_KEY, Restore
+from tests.simulation.runners import SimRunners
+
+Off = Callable[[], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Safeguard:
+    """`finds`: the kinds of violation that its absence leads to, one of which has to be found."""
+
+    name: str
+    what: str
+    off: Off
+    theme: str
+    finds: frozenset[str]
+    within: int
+
+
+@contextmanager
+def _instead(place: Any, name: str, stand_in: Any) -> Iterator[None]:
+    before = getattr(place, name)
+    setattr(place, name, stand_in)
+    try:
+        yield
+    finally:
+        setattr(place, name, before)
+
+
+@contextmanager
+def _all(*changes: tuple[Any, str, Any]) -> Iterator[None]:
+    with ExitStack() as held:
+        for change in changes:
+            held.enter_context(_instead(*change))
+        yield
+
+
+def _starts_when_sent() -> AbstractContextManager[None]:
+    """A run starts when its record is offered, whatever becomes of the transaction."""
+    real_offer, real_act = Lane._offer, Lane._act
+    early: set[tuple[str, str, int]] = set()
+
+    def offer(self: Any, batch: Batch) -> None:
+        context = self._context
+        for part in batch.parts.values():
+            partition = context.partitions.get(part.partition)
+            if partition is None or (part.partition, part.nonce) not in context.lease.proven:
+                continue  # the guard would refuse: it has no lease of it yet
+            for task_id, launch in part.launches:
+                key = (part.nonce, task_id, launch.run.epoch)
+                if key not in early:
+                    early.add(key)
+                    context.runners.launch([self._order(partition, task_id, part.after[task_id], launch)])
+        real_offer(self, batch)
+
+    def act(self: Any, batch: Batch) -> None:
+        for part in batch.parts.values():
+            partition = self._context.partitions.get(part.partition)
+            kept = []
+            for task_id, launch in part.launches:
+                if (part.nonce, task_id, launch.run.epoch) not in early:
+                    kept.append((task_id, launch))
+                elif partition is not None and self._context.runners.holds(task_id, launch.run.epoch):
+                    partition.live[task_id] = launch.run.epoch
+            part.launches = kept
+        real_act(self, batch)
+
+    return _all((Lane, "_offer", offer), (Lane, "_act", act))
+
+
+def _renewals_when_sent() -> AbstractContextManager[None]:
+    """A renewal counts from when it is sent, whether or not it ever becomes readable."""
+    real = Committer._offsets
+
+    def offsets(self: Any, *arguments: Any) -> Any:
+        made = real(self, *arguments)
+        sent = self._context.lease.sent
+        if sent is not None:
+            for partition, nonce in sent.held:
+                self._context.runners.lease(partition, nonce, sent.began_boot_s)
+        return made
+
+    return _all((Committer, "_offsets", offsets))
+
+
+def _no_wait() -> AbstractContextManager[None]:
+    """What is found RUNNING counts as lost at once."""
+    return _all((fencepost.worker.takeover, "wait_s", lambda _ttl_s, _rate_error: -1e9))
+
+
+def _unvalidated_metadata() -> AbstractContextManager[None]:
+    """Offsets are sent with whatever metadata the client has, also that of no member at all."""
+    return _all((GroupMetadata, "joined", property(lambda _self: True)))
+
+
+def _no_fencing() -> AbstractContextManager[None]:
+    """Nobody ends the producers of earlier holders; what they left open ends with its time limit."""
+    return _all(
+        (fencepost.worker.acquisition, "end_producers", lambda _settings, _ids, _timeout_s: None),
+        (Hanging, "look", lambda _self, _waiting: {}),
+    )
+
+
+class _Kept(dict[int, Any]):
+    """Partitions, with what is left of those that were let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left: dict[int, Any] = {}
+
+    def __missing__(self, number: int) -> Any:
+        return self.left[number]
+
+
+def _no_ownership_check() -> AbstractContextManager[None]:
+    """What was decided while a partition was held is written later too: to the group any member will do."""
+    real_init, real_let_go = LaneContext.__init__, Acquisitions._let_go
+
+    def init(self: Any, *arguments: Any, **named: Any) -> None:
+        real_init(self, *arguments, **named)
+        self.partitions = _Kept()
+
+    def let_go(self: Any, partition: Any) -> None:
+        if partition.nonce and partition.triggers_offset >= 0:
+            self._context.partitions.left[partition.number] = copy.copy(partition)
+        real_let_go(self, partition)
+
+    def holds(self: Any, partition: int, nonce: str) -> bool:
+        known = self.partitions.get(partition)
+        if known is not None and known.served and known.nonce == nonce:
+            return True
+        left = self.partitions.left.get(partition)
+        return left is not None and left.nonce == nonce
+
+    return _all(
+        (LaneContext, "__init__", init),
+        (LaneContext, "holds", holds),
+        (Acquisitions, "_let_go", let_go),
+        (Lane, "_let_go", lambda _self, _partition: None),
+    )
+
+
+def _epochs_forgotten() -> AbstractContextManager[None]:
+    """A deleted task is forgotten with its epoch."""
+    real = Restore.finish
+
+    def finish(self: Any) -> Any:
+        restored = real(self)
+        for task_id in [name for name, task in restored.tasks.items() if task.state.deleted]:
+            del restored.tasks[task_id]
+        return restored
+
+    return _all((Restore, "finish", finish))
+
+
+def _no_guard() -> AbstractContextManager[None]:
+    """Nobody ends a run when its lease ends."""
+    return _all((SimRunners, "guarded", False))
+
+
+def _no_sentinel_and_no_suspicion() -> AbstractContextManager[None]:
+    """No last record after the offsets; and a producer whose end was slow or torn is used again."""
+    ring = fencepost.kafka.transaction.Ring
+    place = fencepost.kafka.transaction._Place
+    return _all(
+        *_without_sentinel(),
+        (fencepost.kafka.transaction, "SLOW_END_S", float("inf")),
+        (place, "_on_error", lambda _self, _error: None),
+        (ring, "settle", _settle_by_waiting),
+    )
+
+
+def _settle_by_waiting(self: Any, _timeout_s: float) -> None:
+    for place in self._places:
+        place.ready(10.0)
+
+
+def _without_sentinel() -> list[tuple[Any, str, Any]]:
+    ring = fencepost.kafka.transaction.Ring
+    real_send, real_frame, real_doubt = ring._send, Committer._frame, Committer._doubt
+
+    def send(self: Any, producer: Any, records: Any, timeout_s: float) -> None:
+        if [record.key for record in records] != [SENTINEL_KEY]:
+            real_send(self, producer, records, timeout_s)
+
+    def frame(self: Any, records: Any, expected: Any, partition: int) -> Any:
+        sentinel = real_frame(self, records, expected, partition)
+        del expected[sentinel.topic, sentinel.partition, SENTINEL_KEY]
+        return sentinel
+
+    def doubt(self: Any, *arguments: Any) -> None:
+        real_doubt(self, *arguments)
+        self._unclear.read = False
+
+    return [(ring, "_send", send), (Committer, "_frame", frame), (Committer, "_doubt", doubt)]
+
+
+SAFEGUARDS: dict[str, Safeguard] = {
+    safeguard.name: safeguard
+    for safeguard in (
+        Safeguard(
+            "read_back_starts", "a run starts only when its record was read back",
+            _starts_when_sent, "late", frozenset({"twice", "unrecorded", "overlap", "epochs"}), 400,
+        ),
+        Safeguard(
+            "read_back_renewals", "a renewal counts only when it was read back",
+            _renewals_when_sent, "cut", frozenset({"overlap"}), 2000,
+        ),
+        Safeguard(
+            "wait_for_lease", "a run that was found RUNNING is waited out",
+            _no_wait, "evicted", frozenset({"overlap"}), 400,
+        ),
+        Safeguard(
+            "validated_metadata", "offsets are never sent with the metadata of no member",
+            _unvalidated_metadata, "evicted", frozenset({"twice", "overlap", "epochs", "history", "unrecorded"}), 4000,
+        ),
+        Safeguard(
+            "fence_dead_transaction", "the transactions of earlier holders are ended",
+            _no_fencing, "kills", frozenset({"stuck"}), 400,
+        ),
+        Safeguard(
+            "ownership_check", "nothing is written for a partition that is not held under its nonce any more",
+            _no_ownership_check, "evicted", frozenset({"twice", "overlap", "epochs", "history", "unrecorded"}), 2000,
+        ),
+        Safeguard(
+            "kept_epoch", "a deleted task keeps its epoch (the epoch floor of what is forgotten is not built yet)",
+            _epochs_forgotten, "deletions", frozenset({"twice", "epochs"}), 400,
+        ),
+        Safeguard(
+            "guard", "a run is ended when its lease ends", _no_guard, "cut", frozenset({"overlap"}), 400,
+        ),
+        Safeguard(
+            "sentinel", "a last record after the offsets; and producers with a doubtful end are not used again",
+            _no_sentinel_and_no_suspicion, "late", frozenset({"history", "twice", "epochs", "unrecorded"}), 4000,
+        ),
+    )
+}  # fmt: skip

@@ -1,0 +1,35 @@
+"""Without any one safeguard the simulation finds that the promise is broken; with it, the same history holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.history import run
+from tests.simulation.install import installed
+from tests.simulation.safeguards import SAFEGUARDS
+
+
+@pytest.mark.parametrize("name", SAFEGUARDS)
+def test_that_without_this_safeguard_a_violation_is_found(name: str) -> None:
+    safeguard = SAFEGUARDS[name]
+    with installed():
+        for seed in range(safeguard.within):
+            with safeguard.off():
+                kinds = {violation.kind for violation in run(seed, safeguard.theme).violations}
+            if kinds & safeguard.finds:
+                assert run(seed, safeguard.theme).holds, f"seed {seed} breaks with {name} as well"
+                return
+    pytest.fail(f"{safeguard.within} histories of the theme {safeguard.theme} hold without {name}")
+
+
+def test_that_clocks_beyond_the_bound_do_make_runs_overlap() -> None:
+    """The wait is no longer than it must be: the assumption about clocks is one that the promise rests on."""
+    from tests.simulation.plan import draw
+
+    with installed():
+        for seed in range(600):
+            plan = draw(seed, "drift")
+            plan.beyond_bound = False  # judged as if the clocks were within it
+            if any(violation.kind == "overlap" for violation in run(seed, plan=plan).violations):
+                return
+    pytest.fail("600 histories with clocks 60 % off hold")
