@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 
 import pytest
 
@@ -87,3 +88,41 @@ def test_a_store_that_never_stands_still_is_given_up() -> None:
     with pytest.raises(objects.Contended, match="20 times"):
         objects.write(bucket, "o", b"one", run(1))
     assert bucket.puts == 0
+
+
+class HashingBucket(Bucket):
+    """As S3: the tag is a hash of the bytes."""
+
+    def head(self, key: str) -> Head | None:
+        found = self.objects.get(key)
+        head = None if found is None else Head(sha256(found[0]).hexdigest(), dict(found[1]))
+        if self.between:
+            self.between.pop(0)()
+        return head
+
+    def put_if(self, key: str, data: bytes, metadata: Mapping[str, str], tag: str | None) -> bool:
+        found = self.objects.get(key)
+        if (None if found is None else sha256(found[0]).hexdigest()) != tag:
+            return False
+        self.puts += 1
+        self.objects[key] = (data, dict(metadata), self.puts)
+        return True
+
+
+@pytest.mark.parametrize("in_the_bytes", [False, True], ids=["as they are", "with the epoch"])
+def test_where_tags_are_hashes_the_bytes_must_hold_the_epoch(in_the_bytes: bool) -> None:
+    """A newer run puts the very bytes that are there, between an older one's look and its put."""
+    bucket = HashingBucket()
+
+    def put(epoch: int, data: bytes) -> None:
+        objects.write(bucket, "o", data + (f"# epoch {epoch}\n".encode() if in_the_bytes else b""), run(epoch))
+
+    put(1, b"same")
+    bucket.between = [lambda: put(2, b"same")]
+    if in_the_bytes:
+        with pytest.raises(StaleEpoch):
+            put(1, b"stale")
+        assert bucket.objects["o"][0] == b"same# epoch 2\n"
+    else:
+        put(1, b"stale")  # gets through: what the page warns of
+        assert bucket.objects["o"][0] == b"stale"

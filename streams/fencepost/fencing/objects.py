@@ -33,7 +33,10 @@ class AnothersObject(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the store says of an object: `tag` changes with every put (an ETag, a generation)."""
+    """What the store says of an object: `tag` changes with every put, also of equal bytes (a generation).
+
+    An ETag that is a hash of the bytes, as S3's, does not: there the bytes have to hold the epoch as well.
+    """
 
     tag: str
     metadata: Mapping[str, str]
