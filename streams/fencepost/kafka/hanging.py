@@ -15,6 +15,7 @@ from contextlib import suppress
 
 from confluent_kafka import KafkaException, TopicPartition
 
+from fencepost.kafka.bounded import BoundedCalls, Overdue
 from fencepost.kafka.errors import KafkaProblem, RetryLater, StepDown, problem_of
 from fencepost.kafka.member import GroupMetadata
 from fencepost.kafka.reader import Place
@@ -54,6 +55,7 @@ def close_transactions(
 
     def close(transactional_id: str) -> KafkaProblem | None:
         producer = make_producer(settings, transactional_id, lambda _error: None)
+        calls = BoundedCalls()
         try:
             initialise(producer, timeout_s)
             producer.begin_transaction()
@@ -61,16 +63,21 @@ def close_transactions(
                 producer.produce(record.topic, record.value, record.key, record.partition)
             if producer.flush(timeout_s):
                 return RetryLater("records of a closing transaction were not taken")
+            marks = [TopicPartition(*offset, 0)]
             # Whether the group takes the offset does not matter, only that the transaction names its log.
             with suppress(KafkaException):
-                producer.send_offsets_to_transaction([TopicPartition(*offset, 0)], group.raw, timeout_s)
+                calls.call(lambda: producer.send_offsets_to_transaction(marks, group.raw, timeout_s), timeout_s + 1.0)
             producer.abort_transaction(timeout_s)
+        except Overdue as overdue:
+            return RetryLater(f"closing a transaction: {overdue}")
         except StepDown:
             return None  # ended at the same moment by another: whoever it was comes here too
         except KafkaException as exception:
             return problem_of(exception, "closing a transaction")
         except KafkaProblem as problem:
             return problem
+        finally:
+            calls.close()
         return None
 
     with ThreadPoolExecutor(max(1, len(ids))) as pool:
