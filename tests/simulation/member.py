@@ -47,6 +47,7 @@ class SimMember:
         self._beating: Event | None = None
         self._topic = ""
         self._on: dict[str, Callback] = {}
+        self._process.member_name = lambda: self._name
         self._process.member_news = lambda: bool(self._news) and not self._in_callback
 
     # -- what the member calls --

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -14,7 +14,7 @@ from fencepost.settings import Settings
 NAMESPACE = "sim"
 THEMES = (
     "calm", "mixed", "mixed", "mixed", "frozen", "cut", "kills", "handover", "evicted", "late", "late",
-    "coordinators", "drift", "deletions",
+    "coordinators", "drift", "deletions", "unheard",
 )  # fmt: skip
 #: Requests that a fault may wait for; the empty text: any but heartbeats.
 KINDS = (
@@ -37,6 +37,8 @@ _ACTIONS: dict[str, tuple[str, ...]] = {
     "late": (
         "late_end", "late_end", "hold", "reset", "lose_answer", "evict", "shuffle", "slow_markers", "kill", "kill_all",
     ),
+    # Thrown out while a rebalance callback is on the stack: the lane has not heard of it, and its client has.
+    "unheard": ("shuffle", "shuffle", "join", "evict_me", "evict_me", "evict_me"),
     "deletions": ("kill", "shuffle", "evict", "compact", "join"),
     "coordinators": ("group_away", "coordinator_away", "slow_markers", "kill", "hold", "evict", "compact"),
     "drift": ("pause", "cut", "evict", "kill", "pause_guarded"),
@@ -103,6 +105,12 @@ def draw(seed: int, theme: str | None = None) -> Plan:
     seats = random.choice((2, 2, 2, 3))
     partitions = random.choice((1, 1, 2, 2, 3))
     names = _names(random, partitions, random.choice((1, 2, 2, 3)))
+    lengths_s = {name: random.choice(((0.01, 0.2), (0.05, 2.0), (1.0, 9.0), (4.0, 14.0))) for name in names}
+    if theme == "unheard":
+        seats, partitions = 2, 3
+        names = _names(random, partitions, 4)
+        lengths_s = {name: random.choice(((0.05, 2.0), (3.0, 8.0))) for name in names}
+        settings = replace(settings, handover_limit_s=15.0, session_timeout_s=6.0, slots=4)
     definitions = tuple(_definition(random, name) for name in names)
     active_s = random.uniform(8.0, 16.0)
     beyond = theme == "drift"
@@ -118,7 +126,7 @@ def draw(seed: int, theme: str | None = None) -> Plan:
         wall_errors_ms=tuple(random.choice((0, 0, 300, -400, 5_000, -7_000)) for _ in range(seats + 4)),
         beyond_bound=beyond,
         definitions=definitions,
-        lengths_s={name: random.choice(((0.01, 0.2), (0.05, 2.0), (1.0, 9.0), (4.0, 14.0))) for name in names},
+        lengths_s=lengths_s,
         failing=random.choice((0.0, 0.0, 0.2)),
         published=published,
         requests=_requests(random, names, active_s, published),

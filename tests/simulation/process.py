@@ -59,6 +59,7 @@ class Process:
         self.cut_in_until_us = 0
         self.kick: Callable[[], None] = lambda: None
         self.member_news: Callable[[], bool] = lambda: False
+        self.member_name: Callable[[], str] = lambda: ""
         self._deferred: list[Callable[[], None]] = []
         settings = world.settings
         self.runners = world.make_runners(self, settings)

@@ -6,7 +6,10 @@ import pytest
 
 from tests.simulation.history import run
 from tests.simulation.install import installed
+from tests.simulation.plan import draw
 from tests.simulation.safeguards import SAFEGUARDS
+
+pytestmark = [pytest.mark.simulation, pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize("name", SAFEGUARDS)
@@ -24,8 +27,6 @@ def test_that_without_this_safeguard_a_violation_is_found(name: str) -> None:
 
 def test_that_clocks_beyond_the_bound_do_make_runs_overlap() -> None:
     """The wait is no longer than it must be: the assumption about clocks is one that the promise rests on."""
-    from tests.simulation.plan import draw
-
     with installed():
         for seed in range(600):
             plan = draw(seed, "drift")
