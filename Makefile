@@ -91,6 +91,16 @@ test-acceptance: jars servers wheel ## Tests of the installed wheel
 
 comma := ,
 
+# What takes hours. Each part ends by itself and says what it found; the first that finds something ends it.
+.PHONY: campaign
+campaign: jars spin ## The whole model, a million simulated histories, a thousand real faults (hours)
+	$(call banner,the model: all cases)
+	$(PY) -m tests.model --all
+	$(call banner,simulation: a million histories)
+	$(PY) -m tests.simulation --histories 1000000
+	$(call banner,faults: a thousand on real brokers)
+	$(PY) -m tests.faults --faults 1000 --json campaign-results/faults.json
+
 .PHONY: lint
 lint: venv ## ruff and mypy
 	$(call banner,lint)
