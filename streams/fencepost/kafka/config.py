@@ -24,6 +24,9 @@ _DEFAULTS: Mapping[str, Any] = {
     "topic.metadata.refresh.interval.ms": 5000,
     "allow.auto.create.topics": False,  # a topic made by accident would have the broker's default settings
     "enable.metrics.push": False,
+    # After all brokers were gone for a moment the client would forget them and start over from the bootstrap list. What
+    # still hangs on a forgotten one waits for ever: a reader gets nothing, a producer asks a coordinator of old.
+    "metadata.recovery.strategy": "none",
 }
 PARTITIONER: Mapping[str, Any] = {"partitioner": "murmur2_random"}  # agrees with Java; the stock one (CRC32) does not
 
