@@ -255,6 +255,8 @@ class Campaign:
         """Faults on different victims; one worker is left alone."""
         kinds = self._deck.draw(arena, TOGETHER)
         free = [worker for worker in arena.workers.values() if worker.lives]
+        if not free:  # all have ended: it is told as a problem, and there is nobody to do anything to
+            return []
         self._dice.shuffle(free)
         spared, faults = free.pop(), []
         for kind in kinds:
