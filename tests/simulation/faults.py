@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _QUIET_KINDS: Final = {"Heartbeat", "ConsumerGroupHeartbeat", "JoinGroup", "DescribeTopics"}
 _OF_REQUESTS: Final = ("hold", "lose_answer", "reset")
 _LATE: Final = "late_end"
+_ASKING: Final = "evict_asking"
 
 
 @dataclass(slots=True)
@@ -33,7 +34,7 @@ _FOLLOWS: Final = 0.35
 
 
 def _of_request(fault: Fault) -> bool:
-    return fault.action in _OF_REQUESTS or fault.action == _LATE
+    return fault.action in _OF_REQUESTS or fault.action in (_LATE, _ASKING)
 
 
 class Faults:
@@ -73,6 +74,8 @@ class Faults:
                 if _of_request(fault) and self._counts(fault, kind):
                     waiting.remove(fault)
                     process.say(f"{fault.action} {kind} for {fault.length_s:.2f} s")
+                    if fault.action == _ASKING:
+                        self._world.broker.group.evict(process.member_name())
                     return self._fate_of(fault.action, fault.length_s)
         if self._chaos and not self.over and self._random.random() < self._chaos:
             action, length_s = self._random.choice(_OF_REQUESTS), self._random.uniform(0.01, 4.0)

@@ -57,6 +57,7 @@ def _table() -> list[tuple[Any, str, Any]]:
         (fencepost.kafka.transaction, "time", clock),
         (fencepost.kafka.transaction, "BoundedCalls", SimCalls),
         (fencepost.kafka.hanging, "ThreadPoolExecutor", SimPool),
+        (fencepost.kafka.hanging, "BoundedCalls", SimCalls),
         (fencepost.kafka.member, "Consumer", SimMember),
         (fencepost.kafka.reader, "Consumer", SimReader),
         (fencepost.kafka.bounds, "AdminClient", SimAdmin),

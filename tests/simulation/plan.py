@@ -37,15 +37,15 @@ _ACTIONS: dict[str, tuple[str, ...]] = {
     "late": (
         "late_end", "late_end", "hold", "reset", "lose_answer", "evict", "shuffle", "slow_markers", "kill", "kill_all",
     ),
-    # Thrown out while a rebalance callback is on the stack: the lane has not heard of it, and its client has.
-    "unheard": ("shuffle", "shuffle", "join", "evict_me", "evict_me", "evict_me"),
+    # Thrown out in the midst of an acquisition, in which the lane does not poll: its client knows, and it does not.
+    "unheard": ("kill", "kill", "evict_asking", "evict_asking", "evict_asking", "shuffle"),
     "deletions": ("kill", "shuffle", "evict", "compact", "join"),
     "coordinators": ("group_away", "coordinator_away", "slow_markers", "kill", "hold", "evict", "compact"),
     "drift": ("pause", "cut", "evict", "kill", "pause_guarded"),
 }  # fmt: skip
 WITH_LENGTH = {
     "pause", "pause_guarded", "freeze", "cut", "cut_out", "cut_in", "group_away", "coordinator_away", "slow_markers",
-    "hold", "reset", "lose_answer",
+    "hold", "reset", "lose_answer", "evict_asking",
 }  # fmt: skip
 
 
@@ -107,10 +107,8 @@ def draw(seed: int, theme: str | None = None) -> Plan:
     names = _names(random, partitions, random.choice((1, 2, 2, 3)))
     lengths_s = {name: random.choice(((0.01, 0.2), (0.05, 2.0), (1.0, 9.0), (4.0, 14.0))) for name in names}
     if theme == "unheard":
-        seats, partitions = 2, 3
-        names = _names(random, partitions, 4)
-        lengths_s = {name: random.choice(((0.05, 2.0), (3.0, 8.0))) for name in names}
-        settings = replace(settings, handover_limit_s=15.0, session_timeout_s=6.0, slots=4)
+        lengths_s = dict.fromkeys(names, (0.01, 0.1))
+        settings = replace(settings, slots=4)
     definitions = tuple(_definition(random, name) for name in names)
     active_s = random.uniform(8.0, 16.0)
     beyond = theme == "drift"
@@ -129,7 +127,7 @@ def draw(seed: int, theme: str | None = None) -> Plan:
         lengths_s=lengths_s,
         failing=random.choice((0.0, 0.0, 0.2)),
         published=published,
-        requests=_requests(random, names, active_s, published),
+        requests=_requests(random, theme, names, active_s, published),
         faults=_faults(random, theme, seats, active_s),
         chaos=random.choice((0.0, 0.0, 0.0, 0.003, 0.02)) if theme not in ("calm",) else 0.0,
         active_s=active_s,
@@ -195,7 +193,7 @@ def _definition(random: Random, name: str) -> Definition:
 
 
 def _requests(
-    random: Random, names: tuple[str, ...], active_s: float, published: tuple[str, ...]
+    random: Random, theme: str, names: tuple[str, ...], active_s: float, published: tuple[str, ...]
 ) -> tuple[Request, ...]:
     out = [Request(0.05, "tasks", name, True) for name in published]
     for name in published:
@@ -203,7 +201,7 @@ def _requests(
             at_s = random.uniform(2.0, active_s)
             out.append(Request(at_s, "tasks", name, None))
             out.append(Request(random.uniform(at_s, active_s), "tasks", name, True))
-    for number in range(random.randint(2, 9)):
+    for number in range(random.randint(2, 9) if theme != "unheard" else 60):
         name = random.choice(names)
         body = {"id": f"{name}#{number}", "payload": number}
         if random.random() < 0.15:
@@ -231,6 +229,8 @@ def _faults(random: Random, theme: str, seats: int, active_s: float) -> tuple[Fa
             fault.kind = random.choice(KINDS)
             fault.phase = random.choice(PHASES)
             fault.count = random.randint(1, 30 if fault.kind == "" else 6)
+        if action == "evict_asking":
+            fault.kind, fault.phase, fault.count = "ListOffsets", "sent", random.randint(1, 3)
         if action == "late_end":
             fault.kind, fault.phase, fault.count = "EndTxn", "sent", random.randint(1, 8)
         if action in WITH_LENGTH:

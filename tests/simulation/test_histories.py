@@ -52,17 +52,10 @@ def test_that_what_was_found_once_stays_away(seed: int, theme: str) -> None:
 
 def test_that_a_seed_gives_the_same_history_in_any_process() -> None:
     command = [sys.executable, "-m", "tests.simulation", "--seed", "41", "--theme", "mixed", "--trace"]
-    traces = [
-        subprocess.run(
-            command,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            check=True,
-            text=True,
-        ).stdout
-        for hash_seed in ("1", "2")
-    ]
+    traces: list[bytes] = []
+    for hash_seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        traces.append(subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True).stdout)
     assert traces[0] == traces[1]
     assert traces[0].count(b"\n") > 50
 

@@ -192,8 +192,6 @@ class World:
         elif action == "evict":
             if group.members:
                 group.evict(self.random.choice(sorted(group.members)))
-        elif action == "evict_me":
-            group.evict(process.member_name())
         elif action == "join":
             self.start(self.plan.seats + self.random.randrange(2))
         elif action == "restart_twin":
