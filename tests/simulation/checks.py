@@ -196,27 +196,27 @@ def _slots(task: str, records: TaskRecords, schedule: Schedule) -> Iterator[Viol
 # -- what has to come about in the quiet time --
 
 
-def unsettled(world: World) -> list[str]:
+def unsettled(world: World) -> list[Violation]:
     """What is not done yet: runs without a live owner, triggers without an answer, slots that are late."""
     records = read_topics(world)
     on = {(life.task, life.epoch) for life in world.facts.on()}
     now_ms = EPOCH_MS + world.kernel.now_us // 1000
-    out: list[str] = []
+    out: list[Violation] = []
     for task, known in records.items():
         if not known.states:
             continue
         state = known.states[-1]
         if state["status"] == "running" and (task, state["run"]["epoch"]) not in on:
-            out.append(f"{task}: epoch {state['run']['epoch']} is RUNNING, and nobody runs it")
+            out.append(Violation("stuck", f"{task}: epoch {state['run']['epoch']} is RUNNING, and nobody runs it"))
         waiting = [work for work in known.works.values() if "slot" not in work]
         if state["status"] == "backoff" and "slot" not in state["work"]:
             waiting.append(state["work"])
         if not state.get("paused"):
-            out += [f"{task}: {work.get('trigger')} waits" for work in waiting]
+            out += [Violation("stuck", f"{task}: {work.get('trigger')} waits") for work in waiting]
         if "next_slot" in state and not state.get("paused"):
             late_ms = now_ms - parse_rfc3339(state["next_slot"])
             if late_ms > LATE_MS:
-                out.append(f"{task}: its slot {state['next_slot']} is late")
+                out.append(Violation("stuck", f"{task}: its slot {state['next_slot']} is late"))
     letters = [
         entry.value or b""
         for (topic, _number), log in world.broker.logs.items()
@@ -228,5 +228,5 @@ def unsettled(world: World) -> list[str]:
             continue  # its task was not defined when it came
         told = records.get(task, TaskRecords()).events
         if not any(event.get("trigger") == trigger for event in told):
-            out.append(f"trigger {trigger} of {task} has had no answer")
+            out.append(Violation("trigger", f"trigger {trigger} of {task} has had no answer"))
     return out

@@ -235,7 +235,7 @@ SAFEGUARDS: dict[str, Safeguard] = {
         ),
         Safeguard(
             "validated_metadata", "offsets are never sent with the metadata of no member",
-            _unvalidated_metadata, "unheard", frozenset({"twice", "overlap", "epochs", "history", "unrecorded"}), 4000,
+            _unvalidated_metadata, "unheard", frozenset({"trigger", "twice", "epochs", "history"}), 4000,
         ),
         Safeguard(
             "fence_dead_transaction", "the transactions of earlier holders are ended",
