@@ -117,7 +117,7 @@ def evidence(body: dict[str, Any]) -> list[list[str]]:
     return [
         ["faults", f"{sum(1 for _ in entries(body)):,}"],
         ["arenas (a cluster, three workers, about 130 tasks each)", str(len(body["arenas"]))],
-        ["hours, of all arenas", f"{sum(arena['seconds'] for arena in body['arenas']) / 3600:.1f}"],
+        ["hours, of all campaigns", f"{sum(item['seconds'] for item in body['runs']) / 3600:.1f}"],
         *([text, f"{sums[name]:,}"] for name, text in names.items()),
         ["guards that ended themselves without a fault", str(sum(arena["guards_lost"] for arena in body["arenas"]))],
         ["arenas in which `fencepost verify` ended with 0", f"{verified} of {len(body['arenas'])}"],
@@ -135,7 +135,7 @@ def cannot(body: dict[str, Any]) -> list[list[str]]:
     for kind in ALL:
         if kind.name not in done:
             reasons.setdefault(kind.name, "not drawn")
-    return [[kind, reason] for kind, reason in sorted(reasons.items())]
+    return [[kind, reason] for kind, reason in sorted(reasons.items())] or [["none", "every kind was injected"]]
 
 
 def commands(body: dict[str, Any]) -> list[list[str]]:
