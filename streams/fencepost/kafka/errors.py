@@ -67,6 +67,7 @@ _GROUP_MOVED_ON = {
 # librdkafka sets its flags on errors of transactional calls only; these come from other calls without one.
 _PASSING = {
     KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._DESTROY_BROKER,  # one that left the cluster while it was asked
     KafkaError._IN_PROGRESS,
     KafkaError._ISR_INSUFF,
     KafkaError._MSG_TIMED_OUT,

@@ -83,7 +83,7 @@ def load_namespace(settings: Settings, timeout_s: float = 10.0) -> NamespaceInfo
     """
     topics = Topics(settings.namespace)
     found = Admin(settings, timeout_s).topics([spec.name for spec in topics.specs()])
-    missing = [spec.name for spec in topics.specs() if spec.name not in found]
+    missing = [name for name in topics.needed if name not in found]
     hint = f"namespace {settings.namespace!r} at {settings.bootstrap} is not initialised: run `fencepost init`"
     if missing:
         raise NotInitialised(f"{hint} (missing: {', '.join(missing)})")

@@ -81,6 +81,11 @@ class Topics:
         """Topics whose loss would break the promise: made again, they must not be taken for the old ones."""
         return (self.tasks, self.triggers, self.control, self.state, self.owners)
 
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Topics without which nothing works: all but the one that is derived from others."""
+        return tuple(spec.name for spec in self.specs() if spec.name != self.alerts)
+
     def specs(self) -> tuple[TopicSpec, ...]:
         """All topics, the owners topic first: it holds the record that says the namespace is complete."""
         return (

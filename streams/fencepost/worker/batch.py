@@ -31,6 +31,7 @@ from fencepost.wire.dead_letter import encode_dead_letter, given_up
 from fencepost.wire.history import encode_history
 from fencepost.wire.state import encode_state
 from fencepost.wire.work import CHECKPOINT, WORK, encode_checkpoint, encode_work
+from fencepost.worker.letters import Letter
 from fencepost.worker.orders import RunEnded
 
 
@@ -46,7 +47,8 @@ class Part:
     side: dict[tuple[str, str, int], Work | Any] = field(default_factory=dict)  # (task, kind, number); None: tombstone
     history: list[tuple[str, History]] = field(default_factory=list)
     given_up: list[tuple[str, GiveUp]] = field(default_factory=list)
-    extra: list[OutRecord] = field(default_factory=list)  # dead letters and forwarded records
+    extra: list[OutRecord] = field(default_factory=list)  # forwarded records
+    letters: list[Letter] = field(default_factory=list)  # of records that could not be handled
     launches: list[tuple[str, Launch]] = field(default_factory=list)
     stops: list[tuple[str, Stop]] = field(default_factory=list)
     reports: list[RunEnded] = field(default_factory=list)  # inputs that exist nowhere else
@@ -89,7 +91,7 @@ class Part:
 
     @property
     def empty(self) -> bool:
-        return not (self.after or self.extra or self.triggers_next >= 0 or self.control_next >= 0)
+        return not (self.after or self.extra or self.letters or self.triggers_next >= 0 or self.control_next >= 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,15 +156,22 @@ class Encoder:
         for task_id, event in part.history:
             value = encode_history(task_id, event, lane, nonce)
             out.append(_new_record(runs, number, task_id.encode(), value, self._ce(event.kind)))
+        out.extend(part.extra)
+        return out
+
+    def letters(self, part: Part) -> list[Letter]:
+        """Of records that could not be handled, and of work that was given up."""
+        number = part.partition
+        out: list[Letter] = []
         for task_id, command in part.given_up:
             letter = given_up(
                 task_id, command.work, command.reason, part.after[task_id].state.epoch,
                 self._topics.triggers, number, part.at_ms,
             )  # fmt: skip
-            value = encode_dead_letter(letter, lane, nonce)
-            out.append(_new_record(self._topics.dead_letter, number, task_id.encode(), value, self._ce("given_up")))
-        out.extend(part.extra)
-        return out
+            value = encode_dead_letter(letter, self._lane, part.nonce)
+            key, headers = task_id.encode(), self._ce("given_up")
+            out.append(Letter(_new_record(self._topics.dead_letter, number, key, value, headers)))
+        return [*out, *part.letters]
 
     def _side(self, task_id: str, content: Work | _Checkpoint | None, nonce: str) -> bytes | None:
         if content is None:

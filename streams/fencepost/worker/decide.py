@@ -29,12 +29,22 @@ Report = RunEnded | RunCheckpoint | Refused
 
 
 class Decisions:
-    """Applies what happened to the tasks, and gives out the free room. `waits_over` is told when step 4 is done."""
+    """Applies what happened to the tasks, and gives out the free room.
 
-    def __init__(self, context: LaneContext, intake: Intake, waits_over: Callable[[int], None]) -> None:
+    `waits_over` is told when step 4 is done; while `hold_triggers` says so they are left where they are.
+    """
+
+    def __init__(
+        self,
+        context: LaneContext,
+        intake: Intake,
+        waits_over: Callable[[int], None],
+        hold_triggers: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._context = context
         self._intake = intake
         self._waits_over = waits_over
+        self._hold_triggers = hold_triggers
         self._reported_s = 0.0
         self._tidy_at_s: float | None = None
 
@@ -176,7 +186,7 @@ class Decisions:
             for task_id in (*running, *partition.due(now_ms, min(room, share), running=False)):
                 self._intake.apply(partition, part, task_id, Woken(), now_ms)
             room -= self._start_ready(partition, part, room, now_ms)
-        waiting = [item for item in starting if item.triggers]
+        waiting = [] if self._hold_triggers() else [item for item in starting if item.triggers]
         for left, partition in enumerate(waiting):
             part = batch.part(partition.number, partition.nonce)
             room -= self._take_triggers(partition, part, room, max(1, room // (len(waiting) - left)), now_ms)

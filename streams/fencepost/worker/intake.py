@@ -22,6 +22,7 @@ from fencepost.wire.definition import read_definition
 from fencepost.wire.trigger import read_trigger
 from fencepost.worker.batch import Part
 from fencepost.worker.context import LaneContext
+from fencepost.worker.letters import Letter
 from fencepost.worker.partition import Partition
 
 if TYPE_CHECKING:
@@ -283,7 +284,8 @@ class Intake:
             self._context.clock.now_ms(),
         )
         value = encode_dead_letter(letter, self._context.lane, partition.nonce)
-        part.extra.append(OutRecord(self._context.topics.dead_letter, partition.number, message.key(), value))
+        record = OutRecord(self._context.topics.dead_letter, partition.number, message.key(), value)
+        part.letters.append(Letter(record, (letter.topic, letter.partition, letter.offset)))
 
 
 def _offset(message: Message) -> int:

@@ -29,6 +29,7 @@ from fencepost.worker.context import LaneContext
 from fencepost.worker.decide import Decisions, Report
 from fencepost.worker.handover import Handover
 from fencepost.worker.intake import Intake
+from fencepost.worker.letters import Letters
 from fencepost.worker.orders import RunOrder, RunOutput
 from fencepost.worker.partition import Partition
 from fencepost.worker.restore import FENCE_KEY, fence_nonce
@@ -47,6 +48,7 @@ READ_ON_S = 3.0
 RING_LIMIT_S = 10.0
 TOPICS_EVERY_S = 5.0
 TOPICS_LIMIT_S = 1.0
+LETTERS_LIMIT_S = 2.0
 
 
 class Lane:
@@ -78,12 +80,15 @@ class Lane:
             on_lost=self._lost,
         )
         encoder = Encoder(context.topics, context.lane, f"/fencepost/{settings.namespace}")
+        self._encoder = encoder
+        self._letters = Letters(settings, context.log)
+        self._letters_written = 0
         self._committer = Committer(context, self._ring, self._reader, self._bounds, self._member, encoder, self._route)
         self._acquisitions = Acquisitions(
             context, self._ring, self._reader, self._bounds, self._member, Takeover(context).take_over, self._let_go
         )
         intake = Intake(context, self._reader, self._bounds)
-        self._decisions = Decisions(context, intake, self._acquisitions.waits_over)
+        self._decisions = Decisions(context, intake, self._acquisitions.waits_over, lambda: self._letters.full)
         self._handover = Handover(context, self._acquisitions)
         self._pending: Batch | None = None
         self._reports: list[Report] = []
@@ -128,6 +133,8 @@ class Lane:
         """Give everything back and leave the group; runs in flight have `limit_s` to end."""
         self._handover.limit_s = limit_s
         self._handover.cause = Cause.STOPPED
+        self._letters.close(LETTERS_LIMIT_S)
+        self._catch_up()
         self._member.close()
         self._ring.throw_away()
         self._reader.close()
@@ -157,6 +164,7 @@ class Lane:
     def _round(self) -> None:
         self._route(self._reader.take(self._wait_s()))
         self._take_reports()
+        self._catch_up()
         if self._pending is None:
             reports, self._reports = self._reports, []
             self._pending = self._decisions.next_batch(reports, may_start=not self.stopping)
@@ -189,6 +197,7 @@ class Lane:
         return min(IDLE_WAIT_S, max(0.0, (due_ms - context.clock.now_ms()) / 1000))
 
     def _offer(self, batch: Batch) -> None:
+        self._post_letters(batch)
         pushed = self._committer.push(batch)
         if pushed is Pushed.CONFIRMED:
             self._pending = None
@@ -197,6 +206,31 @@ class Lane:
             self._fenced("while committing")
         else:
             self._drop_lost_parts(batch)
+
+    def _post_letters(self, batch: Batch) -> None:
+        """Dead letters go their own way, once, and their records are not counted as done until they are written."""
+        for part in batch.parts.values():
+            self._letters.take(self._encoder.letters(part))
+            part.letters, part.given_up = [], []
+
+    def _catch_up(self) -> None:
+        """Dead letters are written: the offsets behind them count now."""
+        if self._letters_written == self._letters.written:
+            return
+        self._letters_written = self._letters.written
+        for partition in self._context.partitions.values():
+            self._count(partition)
+
+    def _count(self, partition: Partition) -> None:
+        """Offsets up to what was read back, or to the first record whose dead letter still waits."""
+        topics, number = self._context.topics, partition.number
+        held = self._letters.hold(topics.triggers, number)
+        taken = partition.triggers_taken if held is None else min(partition.triggers_taken, held)
+        partition.triggers_offset = max(partition.triggers_offset, taken)
+        held = self._letters.hold(topics.control, number)
+        taken = partition.control_taken if held is None else min(partition.control_taken, held)
+        partition.control_offset = max(partition.control_offset, taken)
+        self._decisions.tidy_soon()
 
     def _drop_lost_parts(self, batch: Batch) -> None:
         """What is not held any more cannot be written; reports of runs are kept for when it is held again."""
@@ -321,11 +355,11 @@ class Lane:
             if partition is None or not context.holds(part.partition, part.nonce):
                 continue
             if part.triggers_next >= 0:
-                partition.triggers_offset = part.triggers_next
-                self._decisions.tidy_soon()
+                partition.triggers_taken = part.triggers_next
             if part.control_next >= 0:
-                partition.control_offset = part.control_next
-                self._decisions.tidy_soon()
+                partition.control_taken = part.control_next
+            if part.triggers_next >= 0 or part.control_next >= 0:
+                self._count(partition)
             for task_id, launch in part.launches:
                 orders.append(self._order(partition, task_id, part.after[task_id], launch))
                 partition.live[task_id] = launch.run.epoch

@@ -48,6 +48,7 @@ class Partition:
         self.changes: deque[Message] = deque()
         self.triggers_offset = -1  # everything below was read back: what is committed
         self.control_offset = -1
+        self.triggers_taken = self.control_taken = -1  # read back; ahead of these while dead letters wait
         self.control_committed = -1
         self.triggers_committed = -1
         self.adopted: list[tuple[str, int]] = []  # runs of this process that go on under the new nonce
