@@ -14,6 +14,9 @@ SHARED = {
     "sentinel": {"SENTINEL": 0},  # what came back of a transaction is taken for all of it
 }
 
+#: What the simulation switches off and the model cannot say, with the reason.
+NOT_HERE = {"kept_epoch": "the model has no tasks that are deleted"}
+
 #: Those only the model can switch off by themselves: in the code they are no step of their own.
 FINER = {
     "fence_record": {"FENCE_TXN": 0},  # no nonce is committed and read back

@@ -79,15 +79,20 @@ class Producer:
 
     def send_all(self, records: Iterable[Outgoing]) -> list[Sent]:
         """Many records, in order per partition; all answers are awaited. Raises the worst problem any of them had."""
+        results = self.send_each(records)
+        problems = [result for result in results if isinstance(result, KafkaProblem)]
+        if problems:
+            raise next((problem for problem in problems if isinstance(problem, DeliveryUnknown)), problems[0])
+        return [result for result in results if isinstance(result, Sent)]
+
+    def send_each(self, records: Iterable[Outgoing]) -> list[Sent | KafkaProblem]:
+        """As `send_all`, but what became of each is told: DeliveryFailed or DeliveryUnknown in its place."""
         answers: list[_Answer] = []
         for record in records:
             answers.append(answer := _Answer())
             self._produce(record, answer)
         self._await(answers)
-        problems = [answer.problem for answer in answers if answer.problem is not None]
-        if problems:
-            raise next((problem for problem in problems if isinstance(problem, DeliveryUnknown)), problems[0])
-        return [answer.sent for answer in answers if answer.sent is not None]
+        return [answer.sent or answer.problem or DeliveryUnknown("no answer") for answer in answers]
 
     def close(self) -> None:
         """Gives up what was not answered; nothing is left after `send` and `send_all` returned."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fencepost.kafka.errors import KafkaProblem
-from fencepost.kafka.producer import Outgoing, Producer
+from fencepost.kafka.producer import Outgoing, Producer, Sent
 from fencepost.kafka.transaction import OutRecord
 from fencepost.settings import Settings
 
@@ -95,29 +95,30 @@ class Letters:
                 closing = self._closing
             if not some:
                 break
-            try:
-                if producer is None:
-                    producer = self._make_producer(self._settings, SEND_LIMIT_S)
-                producer.send_all(_outgoing(letter.record) for letter in some)
-            except KafkaProblem as problem:
-                self._say(str(problem), len(self._waiting))
-                if producer is not None:
-                    producer.close()  # what is left in it must not come late
-                    producer = None
+            if producer is None:
+                producer = self._make_producer(self._settings, SEND_LIMIT_S)
+            results = producer.send_each(_outgoing(letter.record) for letter in some)
+            problems = [result for result in results if isinstance(result, KafkaProblem)]
+            self._done([letter for letter, result in zip(some, results, strict=True) if isinstance(result, Sent)])
+            if problems:
+                self._say(str(problems[0]), len(self._waiting))
+                producer.close()  # what is left in it must not come late
+                producer = None
                 if closing:
                     break
                 with self._changed:
                     self._changed.wait_for(lambda: self._closing, RETRY_S)
-                continue
-            with self._changed:
-                for letter in some:
-                    self._waiting.popleft()
-                    self._bytes -= len(letter.record.value or b"")
-                    if letter.place is not None:
-                        self._places.discard(letter.place)
-                self.written += len(some)
         if producer is not None:
             producer.close()
+
+    def _done(self, written: list[Letter]) -> None:
+        with self._changed:
+            for letter in written:
+                self._waiting.remove(letter)
+                self._bytes -= len(letter.record.value or b"")
+                if letter.place is not None:
+                    self._places.discard(letter.place)
+            self.written += len(written)
 
     def _say(self, why: str, waiting: int) -> None:
         if time.monotonic() >= self._say_at_s:
