@@ -22,7 +22,7 @@ def document(campaign: Campaign, seed: int, seconds: float, command: list[str]) 
     return {
         "runs": [{"command": " ".join(command), "seed": seed, "seconds": round(seconds, 1)}],
         "holds": campaign.holds,
-        "arenas": [asdict(arena) | {"holds": arena.holds} for arena in campaign.arenas],
+        "arenas": [asdict(arena) | {"holds": arena.holds, "seed": seed} for arena in campaign.arenas],
     }
 
 
@@ -87,18 +87,18 @@ def takeovers(body: dict[str, Any]) -> list[list[str]]:
 
 
 def brokers(body: dict[str, Any]) -> list[list[str]]:
-    """Rows: profile, nodes, fault, count, long runs on, of these ended, how long tasks waited; at rest only."""
-    found: dict[tuple[str, int, str], list[dict[str, Any]]] = defaultdict(list)
+    """Rows: nodes, profile, seed, fault, count, long runs on, of these ended, how long tasks waited; at rest only."""
+    found: dict[tuple[int, str, int, str], list[dict[str, Any]]] = defaultdict(list)
     for arena, entry in entries(body):
-        if not entry["settled"]:
-            continue
-        if entry["runs_on"] or entry["kind"].startswith(("broker", "network: broker and", "network: from", "group")):
-            found[arena["setting"]["profile"], arena["setting"]["nodes"], entry["kind"]].append(entry)
+        setting, kind = arena["setting"], entry["kind"]
+        stalls = kind.startswith(("broker", "network: broker and", "network: from", "group"))
+        if entry["settled"] and (entry["runs_on"] or stalls):
+            found[setting["nodes"], setting["profile"], arena["seed"], kind].append(entry)
     rows = []
-    for (profile, nodes, kind), those in sorted(found.items()):
+    for (nodes, profile, seed, kind), those in sorted(found.items()):
         on, ended = sum(entry["runs_on"] for entry in those), sum(entry["runs_ended"] for entry in those)
         stall = spread([seconds for entry in those for seconds in entry["waiting_s"]])
-        rows.append([profile, str(nodes), kind, str(len(those)), str(on), str(ended), stall])
+        rows.append([str(nodes), profile, str(seed), kind, str(len(those)), str(on), str(ended), stall])
     return rows
 
 
@@ -167,7 +167,7 @@ HEADS = {
     "evidence": ["what", "how much"],
     "faults": ["fault", "one broker", "three brokers", "overlaps", "slots lost or doubled"],
     "takeovers": ["profile", "group protocol", "when", "waiting tasks", "interrupted runs"],
-    "brokers": ["profile", "brokers", "fault", "times", "long runs on", "of these ended", "waiting tasks"],
+    "brokers": ["brokers", "profile", "seed", "fault", "times", "long runs on", "of these ended", "waiting tasks"],
     "broken": ["where", "what"],
     "cannot": ["fault", "why it was not injected"],
 }
