@@ -21,6 +21,7 @@ KINDS = (
     "", "", "", "EndTxn", "EndTxn", "TxnOffsetCommit", "TxnOffsetCommit", "Produce", "AddPartitionsToTxn",
     "AddOffsetsToTxn", "InitProducerId", "OffsetFetch", "ListOffsets",
 )  # fmt: skip
+_LONG = ("cut", "frozen")
 PHASES = ("sent", "arrived", "answered")
 _ACTIONS: dict[str, tuple[str, ...]] = {
     "calm": (),
@@ -106,6 +107,10 @@ def draw(seed: int, theme: str | None = None) -> Plan:
     partitions = random.choice((1, 1, 2, 2, 3))
     names = _names(random, partitions, random.choice((1, 2, 2, 3)))
     lengths_s = {name: random.choice(((0.01, 0.2), (0.05, 2.0), (1.0, 9.0), (4.0, 14.0))) for name in names}
+    if theme in _LONG:  # what outlives a session and a lease
+        lengths_s = {name: random.choice(((1.0, 9.0), (4.0, 14.0))) for name in names}
+        renewal_s = settings.lease_ttl_s / random.choice((2, 3, 6))
+        settings = replace(settings, session_timeout_s=random.choice((1.0, 2.0, 3.0)), renewal_s=renewal_s)
     if theme == "unheard":
         lengths_s = dict.fromkeys(names, (0.01, 0.1))
         settings = replace(settings, slots=4)
@@ -235,5 +240,7 @@ def _faults(random: Random, theme: str, seats: int, active_s: float) -> tuple[Fa
             fault.kind, fault.phase, fault.count = "EndTxn", "sent", random.randint(1, 8)
         if action in WITH_LENGTH:
             fault.length_s = random.choice((0.05, 0.3, 1.0, random.uniform(0.5, 4.0), random.uniform(3.0, 10.0)))
+            if theme in _LONG:
+                fault.length_s = random.choice((fault.length_s, random.uniform(2.0, 6.0), random.uniform(4.0, 10.0)))
         out.append(fault)
     return tuple(out)

@@ -223,38 +223,38 @@ SAFEGUARDS: dict[str, Safeguard] = {
     for safeguard in (
         Safeguard(
             "read_back_starts", "a run starts only when its record was read back",
-            _starts_when_sent, "late", frozenset({"twice", "unrecorded", "overlap", "epochs"}), 400,
+            _starts_when_sent, "late", frozenset({"twice", "unrecorded", "overlap", "epochs"}), 300,
         ),
         Safeguard(
             "read_back_renewals", "a renewal counts only when it was read back",
-            _renewals_when_sent, "cut", frozenset({"overlap"}), 2000,
+            _renewals_when_sent, "cut", frozenset({"overlap"}), 1500,
         ),
         Safeguard(
             "wait_for_lease", "a run that was found RUNNING is waited out",
-            _no_wait, "evicted", frozenset({"overlap"}), 400,
+            _no_wait, "evicted", frozenset({"overlap"}), 800,
         ),
         Safeguard(
             "validated_metadata", "offsets are never sent with the metadata of no member",
-            _unvalidated_metadata, "unheard", frozenset({"trigger", "twice", "epochs", "history"}), 4000,
+            _unvalidated_metadata, "unheard", frozenset({"trigger", "twice", "epochs", "history"}), 1500,
         ),
         Safeguard(
             "fence_dead_transaction", "the transactions of earlier holders are ended",
-            _no_fencing, "kills", frozenset({"stuck"}), 400,
+            _no_fencing, "kills", frozenset({"stuck"}), 300,
         ),
         Safeguard(
             "ownership_check", "nothing is written for a partition that is not held under its nonce any more",
-            _no_ownership_check, "evicted", frozenset({"twice", "overlap", "epochs", "history", "unrecorded"}), 2000,
+            _no_ownership_check, "evicted", frozenset({"twice", "overlap", "epochs", "history", "unrecorded"}), 300,
         ),
         Safeguard(
             "kept_epoch", "a deleted task keeps its epoch (the epoch floor of what is forgotten is not built yet)",
             _epochs_forgotten, "deletions", frozenset({"twice", "epochs"}), 400,
         ),
         Safeguard(
-            "guard", "a run is ended when its lease ends", _no_guard, "cut", frozenset({"overlap"}), 400,
+            "guard", "a run is ended when its lease ends", _no_guard, "cut", frozenset({"overlap"}), 300,
         ),
         Safeguard(
             "sentinel", "a last record after the offsets; and producers with a doubtful end are not used again",
-            _no_sentinel_and_no_suspicion, "late", frozenset({"history", "twice", "epochs", "unrecorded"}), 4000,
+            _no_sentinel_and_no_suspicion, "late", frozenset({"history", "twice", "epochs", "unrecorded"}), 800,
         ),
     )
 }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import fencepost.worker.acquisition
 from tests.simulation.history import run
 from tests.simulation.install import installed
 from tests.simulation.plan import draw
@@ -34,3 +35,11 @@ def test_that_clocks_beyond_the_bound_do_make_runs_overlap() -> None:
             if any(violation.kind == "overlap" for violation in run(seed, plan=plan).violations):
                 return
     pytest.fail("600 histories with clocks 60 % off hold")
+
+
+def test_that_lanes_that_do_not_pause_after_being_fenced_can_fence_each_other_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fencepost.worker.acquisition, "LONGEST_PAUSE_S", 0.0)
+    with installed():
+        assert "stuck" in {violation.kind for violation in run(1039, "mixed").violations}
