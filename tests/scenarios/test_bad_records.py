@@ -47,13 +47,15 @@ def refused(stage: Stage, key: bytes | None, value: bytes | None, **options: Any
     """Send it; what comes behind it on its partition runs; it is one dead letter, which this returns."""
     partition, offset = produce(stage.world.bootstrap, stage.world.topics.triggers, key, value, **options)
     good_on(stage, partition)
-    letters = [
-        letter
-        for letter in stage.dead_letters()
-        if (letter["topic"], letter["partition"], letter["offset"]) == (stage.world.topics.triggers, partition, offset)
-    ]
-    assert len(letters) == 1, letters
-    return letters[0]
+    place = (stage.world.topics.triggers, partition, offset)
+
+    def letters() -> list[dict[str, Any]]:
+        found = stage.dead_letters()
+        return [letter for letter in found if (letter["topic"], letter["partition"], letter["offset"]) == place]
+
+    stage.wait("its dead letter", letters)  # it goes beside the lane, and nobody waits for it
+    assert len(letters()) == 1, letters()
+    return letters()[0]
 
 
 def original(letter: dict[str, Any], name: str) -> bytes | None:
