@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fencepost.worker.lane import Lane
 from tests.model.safeguards import SHARED
 from tests.simulation.campaign import Chunk, broken, play
 from tests.simulation.history import run
@@ -79,3 +80,22 @@ def test_that_the_simulation_and_the_model_know_the_same_safeguards() -> None:
     assert set(SHARED) <= set(SAFEGUARDS)
     # The epoch that a deletion keeps is no part of the model, which has one task that is never deleted.
     assert set(SAFEGUARDS) - set(SHARED) == {"kept_epoch"}
+
+
+def test_that_a_lane_that_gives_everything_away_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Lane._wait_s
+    spins = 0
+
+    def counted(self: Lane) -> float:
+        nonlocal spins
+        wait_s = real(self)
+        partitions = self._context.partitions.values()
+        idle = self._pending is None and not self._reports and not self._context.runners.in_flight()
+        if wait_s == 0.0 and idle and partitions and not any(partition.starts for partition in partitions):
+            spins += 1
+        return wait_s
+
+    monkeypatch.setattr(Lane, "_wait_s", counted)
+    with installed():
+        assert run(33, "handover").holds
+    assert spins < 5  # slots came due meanwhile, and it was 32

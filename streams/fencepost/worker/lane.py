@@ -185,7 +185,8 @@ class Lane:
                 return 0.0
             if partition.starts and room and not self.stopping and (partition.triggers or partition.ready):
                 return 0.0
-            next_ms = partition.next_due_ms()
+            # What is due while nothing may start is not waited for: it would keep the loop spinning.
+            next_ms = partition.next_due_ms() if partition.starts and not self.stopping else None
             if next_ms is not None and (due_ms is None or next_ms < due_ms):
                 due_ms = next_ms
         if context.runners.in_flight():
