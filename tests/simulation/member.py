@@ -231,6 +231,8 @@ class SimMember:
 
     def _newer_beat(self) -> None:
         self._beat_after(self._every_us)
+        if not self._name and (self._news or self._in_callback):
+            return  # thrown out: it joins again only when the lane was told, as the client library does
         name, epoch, owned = self._name, max(self._epoch, 0), self._owned
 
         def answer() -> Any:
