@@ -167,7 +167,8 @@ class Group:
         self._broker.kernel.call_off(before.expiry)
         del self.members[before.name]
         member.assigned = before.assigned
-        if self._preparing or not before.assigned:
+        given = sum(len(each.assigned) for each in self.members.values())
+        if self._preparing or not before.assigned or given < self._partitions:  # a round of it was still to come
             member.reply = reply
             self._preparing = True
             self._complete_if_all_joined()
