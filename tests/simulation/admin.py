@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Generic, TypeVar
@@ -156,6 +156,25 @@ def open_records(_settings: Settings, place: Place, committed_end: int, stall_s:
     def answer() -> list[Record]:
         entries = [entry for entry in world.broker.log(place).entries[committed_end:] if not entry.marker]
         return [Record(*place, entry.offset, entry.key, entry.value, (), entry.at_ms) for entry in entries]
+
+    until_us = world.kernel.now_us + process.clock.true_us(stall_s)
+    found = ask(process, "Fetch", at_once(answer), until_us, lambda: None)
+    if found is TIMEOUT:
+        raise Unavailable("no answer from Kafka")
+    return list(found)
+
+
+def scan(_settings: Settings, topic: str, partitions: Sequence[int], from_: int, *, stall_s: float) -> list[Record]:
+    """Stands for a bounded read of what is committed."""
+    process = stage.here()
+    world = process.world
+
+    def answer() -> list[Record]:
+        return [
+            Record(topic, number, entry.offset, entry.key, entry.value, (), entry.at_ms)
+            for number in partitions
+            for entry in world.broker.log((topic, number)).readable(max(from_, 0))
+        ]
 
     until_us = world.kernel.now_us + process.clock.true_us(stall_s)
     found = ask(process, "Fetch", at_once(answer), until_us, lambda: None)

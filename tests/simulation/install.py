@@ -22,7 +22,7 @@ import fencepost.worker.hanging
 import fencepost.worker.lane
 import fencepost.worker.worker
 from tests.simulation import stage
-from tests.simulation.admin import SimAdmin, SimCalls, SimLetters, SimPool, open_records
+from tests.simulation.admin import SimAdmin, SimCalls, SimLetters, SimPool, open_records, scan
 from tests.simulation.clocks import TimeModule
 from tests.simulation.member import SimMember
 from tests.simulation.process import Beating
@@ -66,6 +66,7 @@ def _table() -> list[tuple[Any, str, Any]]:
         (fencepost.worker.acquisition, "random", RandomModule),
         (fencepost.worker.acquisition, "new_nonce", _nonce),
         (fencepost.worker.commit, "time", clock),
+        (fencepost.worker.commit, "scan", scan),
         (fencepost.worker.decide, "time", clock),
         (fencepost.worker.decide, "random", RandomModule),
         (fencepost.worker.hanging, "time", clock),

@@ -24,12 +24,11 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Seeds that broke something once, with what it was.
 FOUND = {
     (1039, "mixed"): "two lanes that took partitions of each other's ended each other's producers for ever",
+    (
+        3148,
+        "evicted",
+    ): "a batch was written twice: its sentinel lay on a partition that was given up while it was read back",
 }
-
-
-#: Open: a batch whose sentinel lies on a partition that is released while it is read back is written a second time, so
-#: that history has a start twice. The run itself starts once.
-OPEN = {3148}
 
 
 @pytest.mark.simulation
@@ -38,8 +37,6 @@ OPEN = {3148}
 def test_that_no_history_breaks_a_promise(first: int) -> None:
     tally = play(Chunk(first, CHUNK))
     assert tally.runs > CHUNK  # something happened in them
-    for seed in OPEN:
-        tally.broken.pop(seed, None)
     assert not tally.broken, "\n".join(broken(seed, found, None, None) for seed, found in tally.broken.items())
 
 
@@ -50,7 +47,7 @@ def test_that_a_few_histories_of_each_theme_hold(theme: str) -> None:
 
 
 @pytest.mark.parametrize(("seed", "theme"), FOUND, ids=lambda value: str(value))
-def test_that_what_was_found_once_stays_away(seed: int, theme: str) -> None:
+def test_that_what_was_found_once_stays_away(seed: int, theme: str | None) -> None:
     with installed():
         outcome = run(seed, theme)
     assert outcome.holds, outcome.violations

@@ -22,6 +22,7 @@ from fencepost.kafka.bounds import Bounds
 from fencepost.kafka.errors import RetryLater, StepDown
 from fencepost.kafka.member import Member
 from fencepost.kafka.reader import Reader
+from fencepost.kafka.scan import EARLIEST, scan
 from fencepost.kafka.transaction import Aborted, Committed, OffsetMark, OutRecord, Refused, Ring
 from fencepost.wire.owners import encode_renewal, encode_stamp
 from fencepost.wire.sentinel import encode_sentinel
@@ -50,16 +51,22 @@ class _Sent:
 
     expected: Expected
     wall_ms: int
+    since: int  # where the sentinel's log was read to before
 
 
 @dataclass(slots=True)
 class _Doubt:
-    """A transaction whose outcome is not known. If its sentinel is read, all of it was committed."""
+    """A transaction whose outcome is not known. If its sentinel is read, all of it was committed.
+
+    `since`: from which offset on the sentinel can lie; `end`: before which, known once the transaction is decided.
+    """
 
     batch: Batch
     place: tuple[str, int]
+    since: int
     sentinel: bytes | None
     read: bool
+    end: int = -1
 
 
 class Committer:
@@ -142,7 +149,8 @@ class Committer:
         if not offsets:
             return Pushed.CONFIRMED  # nothing of it is held any more
         sentinel = self._frame(records, expected, min(offsets)[1])
-        self._sent = _Sent(expected, context.clock.wall_ms())
+        since = self._reader.position(sentinel.topic, sentinel.partition)
+        self._sent = _Sent(expected, context.clock.wall_ms(), since)
         nonces = {partition: context.partitions[partition].nonce for _topic, partition in offsets}
         outcome = self._ring.commit(
             records, offsets, self._member.metadata, lambda: self._check(nonces), sentinel, SEND_LIMIT_S
@@ -152,12 +160,12 @@ class Committer:
                 self._confirm()
                 return Pushed.CONFIRMED
             self._context.log.warning("a committed batch has not come back yet", missing=len(expected))
-            self._doubt(batch, sentinel, expected)
+            self._doubt(batch, sentinel, self._sent)
         elif isinstance(outcome, Aborted):
             self._context.log.info("transaction aborted", why=outcome.reason)
         else:
             self._context.log.warning("outcome of a transaction unknown", why=outcome.reason)
-            self._doubt(batch, sentinel, expected)
+            self._doubt(batch, sentinel, self._sent)
         self._forget_sent()
         return Pushed.AGAIN
 
@@ -232,9 +240,10 @@ class Committer:
         self._sent = None
         self._context.lease.drop()
 
-    def _doubt(self, batch: Batch, sentinel: OutRecord, expected: Expected) -> None:
+    def _doubt(self, batch: Batch, sentinel: OutRecord, sent: _Sent) -> None:
         place = (sentinel.topic, sentinel.partition)
-        self._unclear = _Doubt(batch, place, sentinel.value, (*place, SENTINEL_KEY) not in expected)
+        read = (*place, SENTINEL_KEY) not in sent.expected
+        self._unclear = _Doubt(batch, place, sent.since, sentinel.value, read)
 
     def _settle(self, batch: Batch, doubt: _Doubt) -> None:
         """Before anything is offered again: all earlier transactions decided, and read to the end as of after that."""
@@ -252,7 +261,26 @@ class Committer:
             context.runners.beat()
             if time.monotonic() > until:
                 raise RetryLater("the log could not be read to its end")
+        if not doubt.read:
+            self._look_for_sentinel(doubt, ends[doubt.place])
         self._unclear = None
         if doubt.read and doubt.batch is batch:
             context.log.info("a transaction in doubt was committed", partitions=sorted(batch.parts))
             batch.written = True
+
+    def _look_for_sentinel(self, doubt: _Doubt, end: int) -> None:
+        """Read its log once more, by a reader made for it: the partition may have been given up or restored meanwhile.
+
+        The lane's own reader has passed the sentinel by then, or never comes to it; to offer the batch again would
+        write it a second time. Raises RetryLater: nothing may be offered before this is known.
+        """
+        if doubt.end < 0:
+            doubt.end = end
+        committed = self._bounds.ends([doubt.place], SEND_LIMIT_S, committed_only=True)[doubt.place]
+        if committed < doubt.end:
+            raise RetryLater("an open transaction hides whether a transaction in doubt was committed")
+        topic, number = doubt.place
+        from_ = doubt.since if doubt.since >= 0 else EARLIEST
+        for record in scan(self._context.settings, topic, [number], from_, stall_s=SEND_LIMIT_S):
+            if record.key == SENTINEL_KEY and record.value == doubt.sentinel:
+                doubt.read = True
