@@ -171,21 +171,21 @@ class Decisions:
                 self._context.meters.takeover(boot_s - partition.holding.answered_boot_s)
 
     def _start(self, batch: Batch, now_ms: int) -> None:
-        """Give out the free room, partition by partition: what is ready, what is due, what was triggered."""
+        """Give out the free room, partition by partition: what is due, what is ready, what was triggered."""
         context = self._context
         room = context.runners.room()
         starting = [item for item in context.partitions.values() if item.starts]
         random.shuffle(starting)  # so that no partition is always first
-        for partition in starting:
-            part = batch.part(partition.number, partition.nonce)
-            room -= self._start_ready(partition, part, room, now_ms)
         share = max(1, room // max(1, len(starting)))
         for partition in starting:
             part = batch.part(partition.number, partition.nonce)
+            # Woken before anything starts, they stand in line behind what is ready now. Only the room that was left over
+            # would never be theirs where a task is ready again as soon as its run has ended.
             running = partition.due(now_ms, WOKEN_STEP, running=True)
             for task_id in (*running, *partition.due(now_ms, min(room, share), running=False)):
                 self._intake.apply(partition, part, task_id, Woken(), now_ms)
-            room -= self._start_ready(partition, part, room, now_ms)
+        for partition in starting:
+            room -= self._start_ready(partition, batch.part(partition.number, partition.nonce), room, now_ms)
         waiting = [] if self._hold_triggers() else [item for item in starting if item.triggers]
         for left, partition in enumerate(waiting):
             part = batch.part(partition.number, partition.nonce)
