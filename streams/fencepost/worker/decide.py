@@ -179,8 +179,8 @@ class Decisions:
         share = max(1, room // max(1, len(starting)))
         for partition in starting:
             part = batch.part(partition.number, partition.nonce)
-            # Woken before anything starts, they stand in line behind what is ready now. Only the room that was left over
-            # would never be theirs where a task is ready again as soon as its run has ended.
+            # Woken before anything starts, they stand in line behind what is ready now. Given only the room left over,
+            # they would never start where a task is ready again as soon as its run has ended.
             running = partition.due(now_ms, WOKEN_STEP, running=True)
             for task_id in (*running, *partition.due(now_ms, min(room, share), running=False)):
                 self._intake.apply(partition, part, task_id, Woken(), now_ms)
