@@ -122,6 +122,8 @@ class Partition:
                 task = self.tasks.get(task_id)
                 if task is not None and startable(task, now_ms):
                     return task_id
+                if task is not None:
+                    self.put(task_id, task, now_ms)  # the clock was put back since: it needs its timer again
         return None
 
     @property
