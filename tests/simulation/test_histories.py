@@ -28,6 +28,8 @@ FOUND = {
         3148,
         "evicted",
     ): "a batch was written twice: its sentinel lay on a partition that was given up while it was read back",
+    (3636, None): "a lane died while it asked the group whether it counts; its successor waited for that to time out",
+    (6324, None): "a task that was ready when the clock was put back was neither ready nor timed any more",
 }
 
 

@@ -197,9 +197,16 @@ class Acquisitions:
         found = self._hanging.look(waiting)
         if not found:
             return
-        place = (self._context.topics.triggers, waiting[0])
-        if self._ring.counted_in(place, self._member.metadata, SEND_LIMIT_S):
+        if self._counted_in(waiting[0]):
             self._closing = self._side.submit(self._hanging.close, found, self._member.metadata())
+
+    def _counted_in(self, number: int) -> bool:
+        """Whether the group counts this lane in, asked with an offset of `owners`, which nobody asks the group for.
+
+        Left open by a lane that dies, the question would hold up the answer for its partition until the broker's
+        time-out: it has no record that names the lane.
+        """
+        return self._ring.counted_in((self._context.topics.owners, number), self._member.metadata, SEND_LIMIT_S)
 
     def _note_closed(self) -> None:
         if self._closing is None or not self._closing.done():
@@ -221,10 +228,9 @@ class Acquisitions:
         if self._ending is None:
             # A member that was frozen and thrown out may not know it yet: it must not end the producers of the lane
             # that has the partition now.
-            place = (self._context.topics.triggers, waiting[0].number) if waiting else None
-            if place is None:
+            if not waiting:
                 return
-            if self._ring.counted_in(place, self._member.metadata, SEND_LIMIT_S):
+            if self._counted_in(waiting[0].number):
                 self._begin_ending(waiting)
             else:
                 self._not_before_s = time.monotonic() + RETRY_S

@@ -20,7 +20,7 @@ from fencepost.kafka.transaction import (
     transactional_ids,
 )
 from tests.kafka.lane.harness import World, only_classic, wait_until
-from tests.kafka.lane.members import Joined, make_member, make_ring, offer, offset_of, together, visible
+from tests.kafka.lane.members import LIMIT_S, Joined, make_member, make_ring, offer, offset_of, together, visible
 
 
 @pytest.fixture
@@ -223,3 +223,19 @@ def test_a_ring_has_ids_that_a_successor_of_the_same_worker_ends(world: World, j
         offer(world, first, "predecessor", joined.member.metadata)
     assert offer(world, second, "successor", joined.member.metadata) == Committed()
     wait_until("the successor's record alone", lambda: visible(world) == {"successor"})
+
+
+def test_a_question_that_was_left_open_keeps_nobody_waiting_for_the_answer_of_step_1(
+    world: World, ring: Ring, joined: Joined
+) -> None:
+    """A lane died while it asked whether the group counts it in, and no record tells of it.
+
+    That it asks with an offset of `owners` is what lets its successor go on: one of `triggers` would not.
+    """
+    joined.until_all_owned()
+    triggers = world.topics.triggers
+    with patch.object(Ring, "_abort", lambda *_args, **_more: None):
+        joined.until("it counts", lambda: ring.counted_in((world.topics.owners, 0), joined.member.metadata, LIMIT_S))
+        joined.until("an answer", lambda: 0 in joined.member.committed([0], triggers, 0.5))
+        assert ring.counted_in((triggers, 0), joined.member.metadata, LIMIT_S)
+        assert 0 not in joined.member.committed([0], triggers, 0.5)
