@@ -34,14 +34,16 @@ def held(campaign: Campaign) -> None:
     problems = [text for arena in campaign.arenas for text in [*arena.violations, *arena.problems]]
     assert not problems
     assert campaign.holds
-    (arena,) = campaign.arenas
-    note_broker(f"embedded Apache Kafka, {arena.setting['nodes']} node(s), under {campaign.done} faults")
-    assert campaign.done >= len(arena.rounds) > 0
-    assert all(this.recovered for this in arena.rounds if not this.entries[0].kind.startswith("partitions"))
-    assert arena.verify_code == 0
-    assert arena.counts["runs"] > 100
-    assert arena.counts["slots"] > 100
-    assert arena.counts["lines"] > 10 * arena.counts["runs"]
+    nodes = campaign.arenas[0].setting["nodes"]
+    note_broker(f"embedded Apache Kafka, {nodes} node(s), under {campaign.done} faults")
+    rounds = [this for arena in campaign.arenas for this in arena.rounds]
+    assert campaign.done >= len(rounds) > 0
+    assert all(this.recovered for this in rounds if not this.entries[0].kind.startswith("partitions"))
+    for arena in campaign.arenas:  # mostly one; a fault that found nobody to strike is made up for in another
+        assert arena.verify_code == 0
+        assert arena.counts["runs"] > 100
+        assert arena.counts["slots"] > 100
+        assert arena.counts["lines"] > 10 * arena.counts["runs"]
 
 
 @pytest.mark.timeout(600)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -183,15 +184,18 @@ def test_following_can_start_at_a_time(settings: Settings, topic: str) -> None:
 
 def test_a_partition_whose_leader_the_client_does_not_know_yet_is_asked_for_again() -> None:
     class Consumer:
-        """What the client says right after a broker that stood still answers again."""
+        """What the client says right after a broker that stood still answers again: until it asks anew, the same."""
 
-        asked = 0
+        knows = False
 
         def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
-            self.asked += 1
-            if self.asked == 1:
+            if not self.knows:
                 raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
             return 3, 7
+
+        def list_topics(self, topic: str, timeout: float) -> SimpleNamespace:
+            self.knows = timeout > 0
+            return SimpleNamespace(topics={topic: SimpleNamespace(error=None, partitions={0: None})})
 
     consumer = Consumer()
     assert watermarks(consumer, "t", 0, timeout_s=5.0) == (3, 7)  # type: ignore[arg-type]

@@ -157,6 +157,9 @@ def watermarks(consumer: Consumer, topic: str, number: int, timeout_s: float) ->
         except KafkaException as error:
             doing = f"asking for the end of {topic}-{number}"
             if error_of(error).code() in _NOT_IN_CACHE:
+                partition_numbers(
+                    consumer, topic, timeout_s
+                )  # what the client has cached would stay as it is for minutes
                 raise Unavailable(f"{doing}: {describe(error_of(error))}") from error
             raise problem_of(error, doing) from error
 

@@ -400,6 +400,8 @@ class Lane:
     def _assigned(self, numbers: list[int]) -> None:
         self._context.log.info("assigned", partitions=numbers)
         self._told = True
+        if numbers:
+            self.ready = False  # at once, not with the next look at the gauges: these are not served yet
         self._acquisitions.assigned(numbers)
 
     def _lost(self, numbers: list[int]) -> None:
