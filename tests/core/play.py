@@ -16,12 +16,14 @@ from fencepost.core.events import (
     Interrupted,
     Paused,
     Resumed,
+    Signalled,
     Started,
     Trigger,
     Triggered,
     Woken,
 )
 from fencepost.core.machine import new_task, startable, step, wake_at_ms
+from fencepost.core.signals import Signal
 from fencepost.core.task import Cause, Definition, Outcome, PythonHandler, Status, Task
 
 T0 = 1_700_000_000_000  # 2023-11-14T22:13:20Z
@@ -93,6 +95,9 @@ class Play:
 
     def resume(self, **fields: Any) -> tuple[Command, ...]:
         return self.step(Resumed(**fields))
+
+    def signal(self, signal: Signal, sender: str = "other", offset: int = -1) -> tuple[Command, ...]:
+        return self.step(Signalled(signal, offset, sender))
 
     # -- time --
 

@@ -17,12 +17,14 @@ from fencepost.core.events import (
     Interrupted,
     Paused,
     Resumed,
+    Signalled,
     Started,
     Trigger,
     Triggered,
     Woken,
 )
 from fencepost.core.machine import IllegalEvent, new_task, step, why_not_startable
+from fencepost.core.signals import Subscribe
 from fencepost.core.table import TABLE
 from fencepost.core.task import Cause, Outcome, Overlap, Retry, Status
 from tests.core.play import TASK, Play, definition
@@ -40,6 +42,7 @@ EVENTS: dict[type, Event] = {
     Cancelled: Cancelled(),
     Paused: Paused(),
     Resumed: Resumed(),
+    Signalled: Signalled(Subscribe(), 100, "child"),
 }
 
 

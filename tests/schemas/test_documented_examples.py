@@ -16,9 +16,11 @@ from fencepost.wire.control import read_control
 from fencepost.wire.dead_letter import decode_dead_letter
 from fencepost.wire.definition import read_definition
 from fencepost.wire.history import decode_history
+from fencepost.wire.links import decode_links
 from fencepost.wire.log import decode_log
 from fencepost.wire.owners import decode_fence, decode_renewal
 from fencepost.wire.schema import check, load_schema
+from fencepost.wire.signal import read_signal
 from fencepost.wire.state import decode_state
 from fencepost.wire.trigger import read_trigger
 from fencepost.wire.work import decode_checkpoint, decode_work
@@ -32,6 +34,8 @@ READ: dict[str, Callable[[bytes], Any]] = {
     "control": lambda value: read_control(b"report", value, 0),
     "definition": lambda value: read_definition(b"report", value),
     "state": decode_state,
+    "signal": lambda value: read_signal(json.loads(value), len(value)),
+    "links": decode_links,
     "work": decode_work,
     "checkpoint": decode_checkpoint,
     "fence": decode_fence,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,9 +10,10 @@ from hypothesis import strategies as st
 
 from fencepost.codec import BadRecord
 from fencepost.core.commands import History
-from fencepost.core.events import Cancelled, Paused, Resumed
+from fencepost.core.events import Cancelled, Paused, Resumed, Signalled
+from fencepost.core.signals import KINDS, Subscribe, Unsubscribe
 from fencepost.core.task import Work
-from fencepost.wire.control import encode_control, read_control
+from fencepost.wire.control import encode_control, encode_signal, read_control
 from fencepost.wire.dead_letter import DeadLetter, decode_dead_letter, encode_dead_letter, given_up, refused
 from fencepost.wire.headers import ce_headers
 from fencepost.wire.history import HistoryRecord, decode_history, encode_history
@@ -19,6 +21,10 @@ from fencepost.wire.log import LogPart, decode_log, encode_log
 from fencepost.wire.trigger import read_trigger
 
 T0 = 1_700_000_000_000
+SIGNALS: dict[str, Any] = {
+    "subscribe": Subscribe(),
+    "unsubscribe": Unsubscribe(),
+}
 
 
 # -- control --------------------------------------------------------------------------------------------------------
@@ -31,6 +37,7 @@ T0 = 1_700_000_000_000
         ({"op": "cancel", "reason": "late", "waiting": False}, Cancelled(5, "late", False)),
         ({"op": "pause", "reason": "late", "v": 1}, Paused(5, "late")),
         ({"op": "resume", "task": "a"}, Resumed(5)),
+        ({"op": "signal", "signal": {"kind": "subscribe"}, "from": "b"}, Signalled(Subscribe(), 5, "b")),
     ],
     ids=str,
 )
@@ -48,6 +55,11 @@ def test_a_control_becomes_its_event(body: dict[str, Any], event: object) -> Non
         (b"a", b'{"op":"pause","waiting":true}', "waiting"),
         (b"a", b'{"op":"pause","why":"x"}', "why"),
         (b"a", b'{"op":"pause","v":2}', "v"),
+        (b"a", b'{"op":"pause","from":"b"}', "from"),
+        (b"a", b'{"op":"signal","from":"b"}', "signal"),
+        (b"a", b'{"op":"signal","signal":{"kind":"subscribe"}}', "from"),
+        (b"a", b'{"op":"signal","signal":{"kind":"shout"},"from":"b"}', "kind"),
+        (b"a", b'{"op":"signal","signal":{"kind":"subscribe","n":1},"from":"b"}', "n"),
         (b"a", b'{"op":"pause","task":"b"}', "task"),
         (b"", b'{"op":"pause"}', "key"),
         (b"\xff", b'{"op":"pause"}', "key"),
@@ -60,6 +72,19 @@ def test_what_is_no_control_is_refused(key: bytes | None, value: bytes | None, f
     with pytest.raises(BadRecord) as raised:
         read_control(key, value, 0)
     assert raised.value.field == field
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_signal_comes_out_as_it_went_in(kind: str) -> None:
+    signal = SIGNALS[kind]
+    value = encode_signal("b", signal, "lane", "nonce")
+    assert json.loads(value)["signal"]["kind"] == kind
+    task, event = read_control(b"a", value, 5)
+    assert task == "a"
+    assert isinstance(event, Signalled)
+    assert (event.offset, event.sender) == (5, "b")
+    read = event.signal
+    assert read == (replace(signal, size=len(value)) if "size" in signal.__dataclass_fields__ else signal)
 
 
 def test_a_control_is_checked_before_it_is_sent() -> None:

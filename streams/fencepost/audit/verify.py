@@ -202,7 +202,8 @@ class _Audit:
                 state = decode_state(value or b"")
                 checker.state(state, record.offset, Stamp(*state_stamp(value or b"")))
             elif value is None:
-                checker.waits(task, seq, None)
+                if kind == WORK:
+                    checker.waits(task, seq, None)
             elif kind == WORK:
                 checker.waits(task, seq, decode_work(value).slot_ms, record.offset, Stamp(*state_stamp(value)))
             else:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from fencepost.core.links import Links
+from fencepost.core.signals import Signal
 from fencepost.core.task import Run, Work
 
 
@@ -62,6 +64,26 @@ class GiveUp:
 
 
 @dataclass(frozen=True, slots=True)
+class PutLinks:
+    """What ties the task to others changed: its record."""
+
+    links: Links
+
+
+@dataclass(frozen=True, slots=True)
+class DropLinks:
+    """Nothing ties the task to others any more: tombstone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Tell the owner of another task, by a record of the control topic in the same transaction."""
+
+    to_task: str
+    signal: Signal
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """Act: start the run, once its RUNNING record was read back."""
 
@@ -79,6 +101,6 @@ class Stop:
     grace_s: float
 
 
-Record = History | PutWork | DropWork | PutCheckpoint | DropCheckpoint | Forget | GiveUp
+Record = History | PutWork | DropWork | PutCheckpoint | DropCheckpoint | PutLinks | DropLinks | Forget | GiveUp | Send
 Act = Launch | Stop
 Command = Record | Act

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from fencepost.core.signals import Signal
 from fencepost.core.task import Cause, Definition, NodeFenced, Outcome
 
 
@@ -118,7 +119,16 @@ class Resumed:
     offset: int = -1
 
 
+@dataclass(frozen=True, slots=True)
+class Signalled:
+    """The owner of another task, `sender`, told this one something, in its transaction."""
+
+    signal: Signal
+    offset: int = -1
+    sender: str = ""
+
+
 Event = (
     Defined | Deleted | Triggered | Woken | Started | Ended | Interrupted | Adopted | Checkpointed
-    | Cancelled | Paused | Resumed
+    | Cancelled | Paused | Resumed | Signalled
 )  # fmt: skip

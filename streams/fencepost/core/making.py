@@ -30,6 +30,7 @@ with_definition = changer(Task, "state", "definition")
 with_waiting = changer(Task, "waiting")
 with_state_and_waiting = changer(Task, "state", "waiting")
 with_delayed = changer(Task, "delayed")
+with_links = changer(Task, "links")
 started_task = changer(Task, "state", "waiting", "checkpoint")
 ended_task = changer(Task, "state", "checkpoint")
 

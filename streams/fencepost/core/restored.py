@@ -6,10 +6,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from fencepost.core.links import Links
 from fencepost.core.task import Task, TaskState, Work
 
 
-def restored_task(state: TaskState, works: Iterable[Work] = (), checkpoint: Any = None) -> Task:
+def restored_task(
+    state: TaskState, works: Iterable[Work] = (), checkpoint: Any = None, links: Links | None = None
+) -> Task:
     """The task that wrote `state`, the `works` (records of their own that were not dropped) and the checkpoint.
 
     The record of the work that is under way gives back the payload that was too large for the state. Delayed work waits
@@ -29,4 +32,4 @@ def restored_task(state: TaskState, works: Iterable[Work] = (), checkpoint: Any 
             waiting.append(work)
     waiting.sort(key=lambda work: (work.priority, work.seq))
     delayed.sort(key=lambda work: (work.due_ms, work.seq))
-    return Task(state, None, tuple(waiting), checkpoint, tuple(delayed))
+    return Task(state, None, tuple(waiting), checkpoint, tuple(delayed), links)

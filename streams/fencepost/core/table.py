@@ -17,6 +17,7 @@ here is illegal: the machine raises and nothing changes. The state diagram in th
     Cancelled   same        same (asked to stop)  idle
     Paused      same        same                  same, idle (*)
     Resumed     same        same                  same
+    Signalled   same        same                  same
 
 (*) A slot that is due under the old schedule, or before the pause, is decided on first, by the overlap policy.
 """
@@ -39,6 +40,7 @@ from fencepost.core.events import (
     Interrupted,
     Paused,
     Resumed,
+    Signalled,
     Started,
     Triggered,
     Woken,
@@ -46,6 +48,7 @@ from fencepost.core.events import (
 from fencepost.core.steps.definition import defined, deleted
 from fencepost.core.steps.end import ended, interrupted
 from fencepost.core.steps.operator import cancelled, paused, resumed
+from fencepost.core.steps.signal import signalled
 from fencepost.core.steps.start import adopted, checkpointed, started
 from fencepost.core.steps.time import woken
 from fencepost.core.steps.trigger import triggered
@@ -93,4 +96,7 @@ TABLE: Final[dict[tuple[Status, type[Event]], Transition]] = {
     (IDLE, Resumed): Transition(resumed, (IDLE,)),
     (RUNNING, Resumed): Transition(resumed, (RUNNING,)),
     (BACKOFF, Resumed): Transition(resumed, (BACKOFF,)),
+    (IDLE, Signalled): Transition(signalled, (IDLE,)),
+    (RUNNING, Signalled): Transition(signalled, (RUNNING,)),
+    (BACKOFF, Signalled): Transition(signalled, (BACKOFF,)),
 }

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from fencepost.core.links import Links
 from fencepost.core.schedule import Schedule
 
 
@@ -212,6 +213,11 @@ class TaskState:
     recent_ids: tuple[tuple[str, int], ...] = ()  # (hash of the trigger ID, taken at ms); the last 100 within 24 h
     next_seq: int = 1
 
+    @property
+    def never_defined(self) -> bool:
+        """Whether nothing was ever defined under this ID: there is no state, or just of what other tasks told it."""
+        return self == TaskState(self.task, self.epoch, control_offset=self.control_offset)
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
@@ -219,7 +225,7 @@ class Task:
 
     `waiting` may start as soon as nothing else of the task runs, in the order it will (priority, then seq); `delayed`
     waits for its time, earliest first, and counts for the overlap policy only from then on.
-    `checkpoint` is what the current or last interrupted run saved.
+    `checkpoint` is what the current or last interrupted run saved. `links`: None where nothing ties it to other tasks.
     """
 
     state: TaskState
@@ -227,3 +233,4 @@ class Task:
     waiting: tuple[Work, ...] = ()
     checkpoint: Any = None
     delayed: tuple[Work, ...] = ()
+    links: Links | None = None

@@ -1,12 +1,14 @@
-"""Controls: what operators ask for."""
+"""Controls: what operators ask for, and what one task's owner tells another's."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from fencepost.codec import BadRecord, dumps
-from fencepost.core.events import Cancelled, Event, Paused, Resumed
-from fencepost.wire.edge import read_body, read_key, task_of
+from fencepost.core.events import Cancelled, Event, Paused, Resumed, Signalled
+from fencepost.core.signals import Signal
+from fencepost.wire.edge import read_body_sized, read_key, task_of
+from fencepost.wire.signal import read_signal, signal_to_json
 
 
 def read_control(key: bytes | None, value: bytes | None, offset: int) -> tuple[str, Event]:
@@ -14,9 +16,14 @@ def read_control(key: bytes | None, value: bytes | None, offset: int) -> tuple[s
     if value is None:
         raise BadRecord('a tombstone is no control; allowed: {"op": "cancel"}, "pause" or "resume"', "value")
     task_key = read_key(key)
-    body = read_body("control", value)
+    body, size = read_body_sized("control", value)
     task = task_of(task_key, body)
     op, reason = body["op"], body.get("reason")
+    if op == "signal":
+        return task, Signalled(read_signal(body["signal"], size), offset, body["from"])
+    for name in ("signal", "from", "lane", "nonce"):
+        if name in body:
+            raise BadRecord(f"is for signals only, not for {op}", name)
     if "waiting" in body and op != "cancel":
         raise BadRecord(f"is for cancel only, not for {op}", "waiting")
     if op == "cancel":
@@ -32,3 +39,8 @@ def encode_control(op: str, *, reason: str | None = None, waiting: bool | None =
     value = dumps({name: item for name, item in body.items() if item is not None})
     read_control(b"task", value, 0)
     return value
+
+
+def encode_signal(sender: str, signal: Signal, lane: str, nonce: str) -> bytes:
+    """The value of the control record that carries a signal; its key is the ID of the task that is told."""
+    return dumps({"op": "signal", "signal": signal_to_json(signal), "from": sender, "lane": lane, "nonce": nonce})

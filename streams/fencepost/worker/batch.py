@@ -13,22 +13,28 @@ from typing import Any
 from fencepost.core.commands import (
     Command,
     DropCheckpoint,
+    DropLinks,
     DropWork,
     Forget,
     GiveUp,
     History,
     Launch,
     PutCheckpoint,
+    PutLinks,
     PutWork,
+    Send,
     Stop,
 )
 from fencepost.core.evolve import builder
-from fencepost.core.ids import side_key
+from fencepost.core.ids import partition_of, side_key
+from fencepost.core.links import Links
 from fencepost.core.task import Task, TaskState, Work
 from fencepost.kafka.topics import Topics
 from fencepost.kafka.transaction import Headers, OutRecord
+from fencepost.wire.control import encode_signal
 from fencepost.wire.dead_letter import encode_dead_letter, given_up
 from fencepost.wire.history import encode_history
+from fencepost.wire.links import LINKS, encode_links
 from fencepost.wire.state import encode_state
 from fencepost.wire.work import CHECKPOINT, WORK, encode_checkpoint, encode_work
 from fencepost.worker.letters import Letter
@@ -47,6 +53,7 @@ class Part:
     side: dict[tuple[str, str, int], Work | Any] = field(default_factory=dict)  # (task, kind, number); None: tombstone
     history: list[tuple[str, History]] = field(default_factory=list)
     given_up: list[tuple[str, GiveUp]] = field(default_factory=list)
+    sends: list[tuple[str, Send]] = field(default_factory=list)  # (sender, what it tells another task)
     extra: list[OutRecord] = field(default_factory=list)  # forwarded records
     letters: list[Letter] = field(default_factory=list)  # of records that could not be handled
     launches: list[tuple[str, Launch]] = field(default_factory=list)
@@ -84,6 +91,12 @@ class Part:
                 self.side[task_id, CHECKPOINT, 0] = _Checkpoint(command.data)  # type: ignore[union-attr]
             elif kind is DropCheckpoint:
                 self.side[task_id, CHECKPOINT, 0] = None
+            elif kind is Send:
+                self.sends.append((task_id, command))  # type: ignore[arg-type]
+            elif kind is PutLinks:
+                self.side[task_id, LINKS, 0] = command.links  # type: ignore[union-attr]
+            elif kind is DropLinks:
+                self.side[task_id, LINKS, 0] = None
             elif kind is GiveUp:
                 self.given_up.append((task_id, command))  # type: ignore[arg-type]
             elif kind is not Forget:  # Forget needs no record: the state keeps the epoch
@@ -122,8 +135,9 @@ class Batch:
 class Encoder:
     """Turns parts into records. One per lane; knows its names."""
 
-    def __init__(self, topics: Topics, lane: str, source: str) -> None:
+    def __init__(self, topics: Topics, partition_count: int, lane: str, source: str) -> None:
         self._topics = topics
+        self._partition_count = partition_count
         self._lane = lane
         self._source = source
         self._headers: dict[str, Headers] = {}
@@ -156,6 +170,10 @@ class Encoder:
         for task_id, event in part.history:
             value = encode_history(task_id, event, lane, nonce)
             out.append(_new_record(runs, number, task_id.encode(), value, self._ce(event.kind)))
+        for sender, send in part.sends:
+            value = encode_signal(sender, send.signal, lane, nonce)
+            target = send.to_task.encode()
+            out.append(_new_record(self._topics.control, partition_of(target, self._partition_count), target, value))
         out.extend(part.extra)
         return out
 
@@ -173,9 +191,11 @@ class Encoder:
             out.append(Letter(_new_record(self._topics.dead_letter, number, key, value, headers)))
         return [*out, *part.letters]
 
-    def _side(self, task_id: str, content: Work | _Checkpoint | None, nonce: str) -> bytes | None:
+    def _side(self, task_id: str, content: Work | Links | _Checkpoint | None, nonce: str) -> bytes | None:
         if content is None:
             return None
+        if isinstance(content, Links):
+            return encode_links(task_id, content, self._lane, nonce)
         if isinstance(content, _Checkpoint):
             return encode_checkpoint(task_id, content.data, self._lane, nonce)
         return encode_work(task_id, content, self._lane, nonce)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from fencepost.codec import BadRecord, loads
-from fencepost.core.events import Defined, Deleted, Event, Started, Triggered
+from fencepost.core.events import Defined, Deleted, Event, Signalled, Started, Triggered
 from fencepost.core.evolve import changer
 from fencepost.core.ids import check_task_id, partition_of
 from fencepost.core.machine import IllegalEvent, new_task, startable, step
 from fencepost.core.making import new_triggered
 from fencepost.core.task import Definition, Task
 from fencepost.kafka.bounds import Bounds
-from fencepost.kafka.errors import RetryLater
 from fencepost.kafka.reader import Reader
 from fencepost.kafka.transaction import Headers, OutRecord
 from fencepost.wire.control import read_control
@@ -23,6 +23,7 @@ from fencepost.wire.trigger import read_trigger
 from fencepost.worker.batch import Part
 from fencepost.worker.context import LaneContext
 from fencepost.worker.letters import Letter
+from fencepost.worker.look_up import LookUp
 from fencepost.worker.partition import Partition
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 _met = changer(Task, "definition")
 
-LOOK_UP_LIMIT_S = 3.0
 FORWARDED = "fencepost-forwarded"
 
 
@@ -62,7 +62,8 @@ class Intake:
         if commands or after.state is not before.state or task_id in part.after:
             part.touch(task_id, before)
             part.add(task_id, after, commands)
-        partition.put(task_id, after, now_ms)
+        if after is not before or task_id in partition.tasks:
+            partition.put(task_id, after, now_ms)
         return True
 
     def definitions(self, partition: Partition, part: Part, limit: int, now_ms: int) -> int:
@@ -124,11 +125,15 @@ class Intake:
             self.apply(partition, part, task_id, Deleted(), now_ms)
 
     def control(self, partition: Partition, part: Part, now_ms: int) -> None:
-        """Operators' records; they are taken even when triggers are held back."""
+        """Operators' records, and what other tasks' owners tell; taken even when triggers are held back."""
         while partition.control:
-            message = partition.control.popleft()
+            message = partition.control[0]
+            named = _plain_id(message) or _body_id(message)
+            if not self._defined(partition, named) and not self._looked_up(partition, partition.control):
+                return
+            partition.control.popleft()
             part.control_next = _offset(message) + 1
-            if self._forwarded(partition, part, message, _plain_id(message) or _body_id(message)):
+            if self._forwarded(partition, part, message, named):
                 continue
             try:
                 task_id, event = read_control(message.key(), message.value(), _offset(message))
@@ -137,11 +142,21 @@ class Intake:
                 continue
             if task_id in partition.unreadable:
                 self._dead_letter(partition, part, message, self._unreadable(task_id))
-            elif task_id not in partition.tasks and self._definition(partition, task_id) is None:
+            elif isinstance(event, Signalled):
+                # Also where no task of this ID is known: what that means is for the kind of signal to say.
+                self._meet(partition, part, task_id, now_ms)
+                self.apply(partition, part, task_id, event, now_ms)
+            elif not self._defined(partition, task_id) and partition.task(task_id).state.never_defined:
                 self._dead_letter(partition, part, message, BadRecord("no task of this ID is known", "task"))
             else:
                 self._meet(partition, part, task_id, now_ms)
                 self.apply(partition, part, task_id, event, now_ms)
+
+    def _defined(self, partition: Partition, task_id: str | None) -> bool:
+        if task_id is None:
+            return False
+        known = partition.tasks.get(task_id)
+        return (known is not None and known.definition is not None) or self._definition(partition, task_id) is not None
 
     def trigger(self, partition: Partition, part: Part, start: Started | None, now_ms: int) -> Taken:
         """Take the next trigger; and start its task in the same breath if `start` says so and it can.
@@ -154,7 +169,7 @@ class Intake:
         definition = known.definition if known is not None else None
         if definition is None and task_id is not None:
             definition = self._definition(partition, task_id)
-            if definition is None and not self._looked_up(partition, _offset(message)):
+            if definition is None and not self._looked_up(partition, partition.triggers):
                 return Taken.NOT_YET
         partition.triggers.popleft()
         offset = _offset(message)
@@ -200,26 +215,14 @@ class Intake:
             self._context.log.warning("no handler here for a task; its run waits", task=task_id)
         return False
 
-    def _looked_up(self, partition: Partition, offset: int) -> bool:
-        """Whether the definitions were read to their end as of a moment after the trigger at `offset` came.
-
-        A definition that was produced just before its first trigger must not be missed.
-        """
-        if offset <= partition.checked_offset:
-            return True
-        tasks, number = self._context.topics.tasks, partition.number
-        if partition.check_until is None:
-            try:
-                end = self._bounds.ends([(tasks, number)], LOOK_UP_LIMIT_S, committed_only=True)[tasks, number]
-            except RetryLater as problem:  # not to be raised from here: the batch being built must not be lost
-                self._context.log.warning("Kafka does not answer", why=str(problem))
-                return False
-            partition.check_until = (end, _offset(partition.triggers[-1]))
-        end, last = partition.check_until
-        if self._reader.position(tasks, number) < end or partition.changes:
-            return False
-        partition.checked_offset, partition.check_until = last, None
-        return offset <= last
+    def _looked_up(self, partition: Partition, messages: deque[Message]) -> bool:
+        """Whether the definitions count for the first of these: they were read to their end since it came."""
+        topic, number = messages[0].topic() or "", partition.number
+        look_up = partition.look_ups.get(topic)
+        if look_up is None:
+            look_up = partition.look_ups[topic] = LookUp(self._context.topics.tasks, number)
+        offsets = _offset(messages[0]), _offset(messages[-1])
+        return look_up.done(*offsets, self._reader, self._bounds, bool(partition.changes), self._context.log)
 
     def _definition(self, partition: Partition, task_id: str) -> Definition | None:
         return partition.definitions.get(task_id) or self._context.declared.find(task_id)

@@ -79,7 +79,7 @@ class Lane:
             on_revoked=self._revoked,
             on_lost=self._lost,
         )
-        encoder = Encoder(context.topics, context.lane, f"/fencepost/{settings.namespace}")
+        encoder = Encoder(context.topics, context.partition_count, context.lane, f"/fencepost/{settings.namespace}")
         self._encoder = encoder
         self._letters = Letters(settings, context.log)
         self._letters_written = 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fencepost.core.machine import new_task, startable, wake_at_ms
 from fencepost.core.ownership import Holding, Phase
 from fencepost.core.task import Definition, Status, Task
+from fencepost.worker.look_up import LookUp
 from fencepost.worker.orders import RunEnded
 from fencepost.worker.timers import Timers
 
@@ -55,8 +56,7 @@ class Partition:
         self.undefined: deque[tuple[str, Definition | None]] = deque()  # restored tasks still without definition
         self.misplaced: list[tuple[bytes, bytes]] = []  # definitions found here that belong on another partition
         self.found_running: set[str] = set()  # tasks that were RUNNING when restored: first in `undefined`
-        self.checked_offset = -1  # triggers up to here were looked up in the definitions as of after they came
-        self.check_until: tuple[int, int] | None = None  # (end of tasks-p, last trigger it speaks for)
+        self.look_ups: dict[str, LookUp] = {}  # by topic: whether the definitions were read far enough for its records
         self.without_handler: set[str] = set()
         self._timers = Timers()  # of tasks that can start when their time comes
         self._timers_running = Timers()  # of tasks with a run on: their overlap policy cannot wait for a free runner

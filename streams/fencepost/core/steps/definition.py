@@ -73,7 +73,7 @@ def deleted(task: Task, event: Deleted, now_ms: int) -> tuple[Task, tuple[Comman
     The epoch stays, so that a task defined again under this ID goes on where it was. Unknown or twice is harmless.
     """
     definition = task.definition
-    if definition is None and (task.state.deleted or task.state == TaskState(task.state.task, task.state.epoch)):
+    if definition is None and (task.state.deleted or task.state.never_defined):
         return task, ()
     commands: list[Command] = [new_history("deleted", None, now_ms, {})]
     task, dropped = drop_waiting(task, "deleted", now_ms)

@@ -18,7 +18,7 @@ _GRACE_S = 5.0
 
 def cancelled(task: Task, event: Cancelled, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
     """End what is on, and what waits unless only the run is meant. Nothing there to cancel: nothing happens."""
-    taken = _take(task, event.offset)
+    taken = take_control(task, event.offset)
     if taken is None:
         return task, ()
     task = taken
@@ -38,7 +38,7 @@ def cancelled(task: Task, event: Cancelled, now_ms: int) -> tuple[Task, tuple[Co
 
 def paused(task: Task, event: Paused, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
     """Hold back every start. Slots that are due already still count; later ones wait for `resume`."""
-    taken = _take(task, event.offset)
+    taken = take_control(task, event.offset)
     if taken is None:
         return task, ()
     if taken.state.paused:
@@ -52,7 +52,7 @@ def paused(task: Task, event: Paused, now_ms: int) -> tuple[Task, tuple[Command,
 
 def resumed(task: Task, event: Resumed, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
     """Starts are free again. The slots of the pause were missed: one record, however many."""
-    taken = _take(task, event.offset)
+    taken = take_control(task, event.offset)
     if taken is None:
         return task, ()
     if not taken.state.paused:
@@ -65,7 +65,7 @@ def resumed(task: Task, event: Resumed, now_ms: int) -> tuple[Task, tuple[Comman
     return with_state(task, state), (*commands, new_history("resumed", None, now_ms, {}))
 
 
-def _take(task: Task, offset: int) -> Task | None:
+def take_control(task: Task, offset: int) -> Task | None:
     """The task with the control record taken; None: it was taken before. A negative offset is never compared."""
     if offset < 0:
         return task

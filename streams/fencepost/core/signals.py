@@ -1,0 +1,33 @@
+"""Signals: what the owner of one task tells the owner of another, by a record that its transaction carries.
+
+A step says `Send(to_task, signal)`; the record goes to the control topic, to the partition of the ID it is for, in the
+transaction that records the step. There it is taken exactly once, as `Signalled(signal, offset, sender)`.
+
+A new kind is a record here, its name in `KINDS`, its taker in `core/steps/signal.py`, and its fields in
+`schemas/signal.json`. Fields hold JSON values, tuples of them, enums of text, or times (`*_ms`, RFC 3339 in the
+record); what is at its default is left out. A field `size` is filled in as it is read: the bytes of the record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """The sender runs after this task, and wants to be told how its requests end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    """The sender does not run after this task any more."""
+
+
+Signal = Subscribe | Unsubscribe
+
+KINDS: Final[dict[str, type[Signal]]] = {
+    "subscribe": Subscribe,
+    "unsubscribe": Unsubscribe,
+}
+KIND_OF: Final[dict[type[Signal], str]] = {record: kind for kind, record in KINDS.items()}

@@ -1,0 +1,66 @@
+"""Another task's owner tells this one something. Each signal is taken once, by its offset in the control topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from fencepost.core.commands import Command, DropLinks, PutLinks
+from fencepost.core.events import Signalled
+from fencepost.core.links import MAX_CHILDREN, Links
+from fencepost.core.making import new_history, with_links
+from fencepost.core.signals import KIND_OF, Signal, Subscribe, Unsubscribe
+from fencepost.core.steps.operator import take_control
+from fencepost.core.task import Task
+
+# (task, signal, ID of the sender, now_ms) -> (task afterwards, commands)
+Taker = Callable[[Task, Any, str, int], tuple[Task, tuple[Command, ...]]]
+
+
+def signalled(task: Task, event: Signalled, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
+    """What the kind of the signal says. For a task that is not defined most kinds are left out, with a word on it."""
+    signal = event.signal
+    if task.definition is None and type(signal) not in _ALSO_UNDEFINED:
+        return task, (left_out(task, signal, event.sender, now_ms),)
+    taken = take_control(task, event.offset)
+    if taken is None:
+        return task, ()
+    return _TAKERS[type(signal)](taken, signal, event.sender, now_ms)
+
+
+def left_out(task: Task, signal: Signal, sender: str, now_ms: int, cause: str | None = None) -> Command:
+    """The history of a signal that changes nothing here."""
+    if cause is None:
+        cause = "deleted" if task.state.deleted or task.state.epoch else "not defined"
+    return new_history("skipped", None, now_ms, {"signal": KIND_OF[type(signal)], "from": sender, "cause": cause})
+
+
+def _subscribe(task: Task, signal: Subscribe, sender: str, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
+    links = task.links or Links()
+    if sender in links.children:
+        return task, ()
+    if len(links.children) >= MAX_CHILDREN:
+        return task, (left_out(task, signal, sender, now_ms, f"{MAX_CHILDREN} tasks run after this one already"),)
+    return _with_links(task, replace(links, children=(*links.children, sender)))
+
+
+def _unsubscribe(task: Task, _signal: Unsubscribe, sender: str, _now_ms: int) -> tuple[Task, tuple[Command, ...]]:
+    links = task.links
+    if links is None or sender not in links.children:
+        return task, ()
+    return _with_links(task, replace(links, children=tuple(child for child in links.children if child != sender)))
+
+
+def _with_links(task: Task, links: Links) -> tuple[Task, tuple[Command, ...]]:
+    if links.empty:
+        return with_links(task, None), (DropLinks(),)
+    return with_links(task, links), (PutLinks(links),)
+
+
+_TAKERS: Final[dict[type[Signal], Taker]] = {
+    Subscribe: _subscribe,
+    Unsubscribe: _unsubscribe,
+}
+# A child may be defined before its parent: the parent finds it there when it comes.
+_ALSO_UNDEFINED: Final = frozenset((Subscribe, Unsubscribe))
