@@ -105,7 +105,8 @@ class App:
         (default without), cancel, terminate. on_interruption: retry, resume, skip. on_handover: finish, stop.
         isolation: shared, own. name: what task files call the function; by default its own name. more: other fields
         of a definition (`lease_ttl_s`, `grace_s`, `settle_s`, `max_losses`, `catch_up_s`, `priority`, `payload`,
-        `buffer_limit`, `strict_stop`, `paused`, `description`). Raises AppError.
+        `buffer_limit`, `strict_stop`, `paused`, `description`, `start_timeout_s`, `heartbeat_s`, `total_timeout_s`).
+        Raises AppError.
         """
 
         def declare(function: _F) -> _F:

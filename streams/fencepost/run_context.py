@@ -31,6 +31,8 @@ class RunLink(Protocol):
 
     def log(self, token: int, text: str) -> None: ...
 
+    def heartbeat(self, token: int) -> None: ...
+
 
 class RunContext:
     """One run of a task. Functions get it as their only argument.
@@ -126,6 +128,14 @@ class RunContext:
         if self._link is not None:
             self._link.checkpoint(self._token, data)
         self.last_checkpoint = data
+
+    def heartbeat(self) -> None:
+        """Say that the run gets on. A task with `heartbeat_s` must say something at least so often, or is timed out.
+
+        A checkpoint, and what the run prints or logs, count as well. In others this does nothing.
+        """
+        if self._link is not None:
+            self._link.heartbeat(self._token)
 
     def log(self, text: str) -> None:
         """Write a line to the run's log."""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.codec import BadRecord
-from fencepost.core.commands import History
+from fencepost.core.commands import GiveUp, History
 from fencepost.core.events import Cancelled, Paused, Resumed, Signalled
 from fencepost.core.signals import KINDS, Subscribe, Unsubscribe
 from fencepost.core.task import Work
@@ -180,11 +180,11 @@ def test_a_header_name_that_is_not_utf8_is_kept_readable() -> None:
 
 def test_work_that_was_given_up_can_be_asked_for_again() -> None:
     work = Work(4, "order-7", payload={"n": 1}, headers={"a": "b"}, priority=2, offset=77, attempt=3)
-    letter = given_up("report", work, "failed in attempt 3 of 3", 9, "fencepost.triggers", 5, T0)
+    letter = given_up("report", GiveUp(work, "failed in attempt 3 of 3"), 9, "fencepost.triggers", 5, T0)
     assert (letter.task, letter.epoch, letter.offset, letter.key) == ("report", 9, 77, b"report")
     again = read_trigger(letter.key, letter.value, None, 0, T0)
     assert (again.id, again.payload, again.headers, again.priority) == ("order-7", {"n": 1}, {"a": "b"}, 2)
-    slot = given_up("report", Work(5, slot_ms=T0), "lost", 9, "fencepost.triggers", 5, T0)
+    slot = given_up("report", GiveUp(Work(5, slot_ms=T0), "lost"), 9, "fencepost.triggers", 5, T0)
     assert slot.offset == -1
     assert read_trigger(slot.key, slot.value, None, 0, T0).payload is None
 

@@ -304,3 +304,50 @@ async def async_stubborn(ctx: RunContext) -> None:
 @function
 async def async_fails(ctx: RunContext) -> None:
     raise ValueError("no good")
+
+
+@function
+def loses_its_connection(ctx: RunContext) -> None:
+    raise ConnectionResetError("gone")
+
+
+@function
+async def async_loses_its_connection(ctx: RunContext) -> None:
+    raise ConnectionResetError("gone")
+
+
+@function
+def silent(ctx: RunContext) -> None:
+    while not ctx.cancelled:
+        time.sleep(0.02)
+
+
+@function
+async def async_silent(ctx: RunContext) -> None:
+    await asyncio.Event().wait()
+
+
+@function
+def beats(ctx: RunContext) -> None:
+    for _ in range(ctx.payload["pauses"]):
+        time.sleep(ctx.payload["pause_s"])
+        ctx.heartbeat()
+
+
+@function
+async def async_beats(ctx: RunContext) -> None:
+    for _ in range(ctx.payload["pauses"]):
+        await asyncio.sleep(ctx.payload["pause_s"])
+        ctx.heartbeat()
+
+
+@function
+def prints_now_and_then(ctx: RunContext) -> None:
+    for _ in range(ctx.payload["pauses"]):
+        time.sleep(ctx.payload["pause_s"])
+        print("still there")
+
+
+@function
+def sleeps(ctx: RunContext) -> None:
+    time.sleep(ctx.payload)

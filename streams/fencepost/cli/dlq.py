@@ -14,13 +14,14 @@ from fencepost.cli.options import Bootstrap, Config, Json, Namespace, load_setti
 from fencepost.cli.output import age, emit, local_time, note, printable, say, table
 from fencepost.cli.replay import replay_of
 from fencepost.codec import BadRecord
+from fencepost.core.task import Attempt
 from fencepost.core.times import format_ms
 from fencepost.kafka.namespace import load_namespace
 from fencepost.kafka.producer import Producer
 from fencepost.kafka.scan import scan
 from fencepost.kafka.topics import Topics
 from fencepost.settings import Settings
-from fencepost.wire.dead_letter import DeadLetter, decode_dead_letter
+from fencepost.wire.dead_letter import DeadLetter, attempt_fields, decode_dead_letter
 
 group = typer.Typer(help="Dead letters: list, show, replay.", no_args_is_help=True)
 
@@ -84,6 +85,8 @@ def show(
         ("epoch", letter.epoch),
         ("replays", letter.replays),
         *((f"header {name}", _shown(value)) for name, value in letter.headers),
+        *(("attempt", _attempt(attempt)) for attempt in letter.attempts),
+        *([] if letter.error is None else [("error", printable(letter.error))]),
     ]
     table(("", ""), rows, "")
     say(_shown(letter.value))
@@ -163,7 +166,14 @@ def _document(item: Letter) -> dict[str, Any]:
         "task": letter.task,
         "epoch": letter.epoch,
         "replays": letter.replays,
+        "attempts": [attempt_fields(attempt) for attempt in letter.attempts],
+        "error": letter.error,
     }
+
+
+def _attempt(attempt: Attempt) -> str:
+    cause = "" if attempt.cause is None else f": {attempt.cause}"
+    return f"epoch {attempt.epoch} {attempt.outcome.value}{cause}, {local_time(attempt.ended_ms)}"
 
 
 def _bytes(raw: bytes | None) -> dict[str, str] | None:

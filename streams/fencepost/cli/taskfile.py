@@ -32,7 +32,12 @@ _SCHEDULE_KEYS = {
     "anchor": "anchor",
     "at": "at",
 }
-_OTHER_NAMES = {"timeout": "timeout_s"}
+_OTHER_NAMES = {
+    "timeout": "timeout_s",
+    "start_timeout": "start_timeout_s",
+    "total_timeout": "total_timeout_s",
+    "heartbeat": "heartbeat_s",
+}
 
 
 def read_task_files(paths: list[Path]) -> list[Definition]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from fencepost.core.links import Links
 from fencepost.core.signals import Signal
-from fencepost.core.task import Run, Work
+from fencepost.core.task import Attempt, Run, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,8 @@ class GiveUp:
 
     work: Work
     reason: str
+    attempts: tuple[Attempt, ...] = ()  # its runs, as far as they are remembered, the last one included
+    error: str | None = None  # of the last one
 
 
 @dataclass(frozen=True, slots=True)

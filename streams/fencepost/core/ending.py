@@ -14,10 +14,11 @@ from fencepost.core.making import (
     new_history,
     new_last,
 )
-from fencepost.core.task import Cause, Outcome, Run, Status, Task, Work
+from fencepost.core.task import Attempt, Cause, Outcome, Run, Status, Task, Work
 
 DROP_CHECKPOINT: Final = DropCheckpoint()
 FORGET: Final = Forget()
+PAST_KEPT: Final = 8  # runs of one request that are remembered for its dead letter
 
 
 def history_of_end(
@@ -31,8 +32,19 @@ def history_of_end(
     return told, new_history(outcome._value_, run.epoch, now_ms, told)
 
 
+def past_with(work: Work, run: Run, outcome: Outcome, cause: str | None, now_ms: int) -> tuple[Attempt, ...]:
+    """The work's last runs with the one that ends now."""
+    return (*work.past[1 - PAST_KEPT :], Attempt(run.epoch, outcome, cause, now_ms))
+
+
 def finish(
-    task: Task, outcome: Outcome, cause: Cause | None, now_ms: int, record: Command, given_up: str | None = None
+    task: Task,
+    outcome: Outcome,
+    cause: Cause | None,
+    now_ms: int,
+    record: Command,
+    given_up: str | None = None,
+    error: str | None = None,
 ) -> tuple[Task, tuple[Command, ...]]:
     """The run is over and so is its work. `given_up`: the reason for which it becomes a dead letter."""
     state, work = task.state, task.state.work
@@ -41,7 +53,8 @@ def finish(
     assert work is not None
     commands: tuple[Command, ...] = (record,)
     if given_up is not None:
-        commands += (new_give_up(work, given_up),)
+        why = None if cause is None else cause.value
+        commands += (new_give_up(work, given_up, past_with(work, run, outcome, why, now_ms), error),)
     if work.own_record:
         commands += (new_drop(work.seq),)
     if task.checkpoint is not None:
@@ -59,12 +72,17 @@ def settled_at_ms(task: Task, now_ms: int) -> int:
     return 0 if definition is None or definition.settle_s == 0 else now_ms + round(definition.settle_s * 1000)
 
 
-def end_work(task: Task, outcome: Outcome, cause: str, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
-    """Work that waits for its next attempt ends without one (cancelled, superseded, deleted)."""
+def end_work(
+    task: Task, outcome: Outcome, cause: str, now_ms: int, given_up: str | None = None
+) -> tuple[Task, tuple[Command, ...]]:
+    """Work that waits for its next attempt ends without one (cancelled, superseded, deleted, over its time)."""
     state, work = task.state, task.state.work
     assert work is not None
     fields = {"attempt": work.attempt, **naming(work), "cause": cause}
     commands: tuple[Command, ...] = (new_history(outcome._value_, state.epoch, now_ms, fields),)
+    if given_up is not None:
+        fields["given_up"] = given_up
+        commands += (new_give_up(work, given_up, work.past),)
     if work.own_record:
         commands += (new_drop(work.seq),)
     if task.checkpoint is not None:

@@ -23,6 +23,7 @@ class Trigger:
     arrived_ms: int = 0  # as the record's time stamp says; 0: now, and so is what lies in the future
     size: int = 0  # bytes of its body as JSON, and so of payload and headers at most
     delay_ms: int | None = None  # counted from the arrival; not together with run_at_ms
+    replays: int = 0  # how often it was sent again from the dead letters
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,9 @@ class Ended:
     result: Any = None
     error: str | None = None
     spread: float = 0.0  # in [-1, 1]: drawn by the shell for the jitter of the retry
+    names: tuple[str, ...] = ()  # of the exception's class and its bases
+    exit_code: int | None = None  # of a command
+    limit: str | None = None  # TIMED_OUT: by which limit, where it was not the run's own: "heartbeat"
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,8 +44,9 @@ with_run = changer(TaskState, "run")
 ended_run = changer(TaskState, "status", "run", "work", "retry_at_ms", "not_before_ms", "last")
 
 with_attempt = changer(Work, "attempt")
+began_first = changer(Work, "attempt", "began_ms")
 with_payload = changer(Work, "payload")
-after_loss = changer(Work, "attempt", "losses", "resumed")
+after_loss = changer(Work, "attempt", "losses", "resumed", "past")
 asked_to_stop = changer(Run, "stopping", "stop_cause")
 with_nonce = changer(Run, "nonce")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fencepost.core.task import Status, Task
+from fencepost.core.time_limits import expired, first_limit_ms
 
 
 def startable(task: Task, now_ms: int) -> bool:
@@ -16,7 +17,12 @@ def startable(task: Task, now_ms: int) -> bool:
             return False
     elif state.status is Status.RUNNING or (state.retry_at_ms or 0) > now_ms:
         return False
-    return task.definition is not None and not state.paused and state.not_before_ms <= now_ms
+    definition = task.definition
+    if definition is None or state.paused or state.not_before_ms > now_ms:
+        return False
+    if definition.start_timeout_s is None and definition.total_timeout_s is None:
+        return True
+    return not expired(task, now_ms)
 
 
 def why_not_startable(task: Task, now_ms: int) -> str | None:
@@ -32,6 +38,8 @@ def why_not_startable(task: Task, now_ms: int) -> str | None:
         return "it is paused"
     if state.not_before_ms > now_ms:
         return "it settles after the last run"
+    if expired(task, now_ms):
+        return "its time is over"
     return "nothing is due"
 
 
@@ -46,6 +54,10 @@ def wake_at_ms(task: Task, now_ms: int = -1) -> int | None:
     if task.definition is None:
         return None
     at_ms = task.delayed[0].due_ms if task.delayed else None
+    if task.definition.start_timeout_s is not None or task.definition.total_timeout_s is not None:
+        limit_ms = first_limit_ms(task)
+        if limit_ms is not None and (at_ms is None or limit_ms < at_ms):
+            at_ms = limit_ms
     if state.paused:
         return at_ms
     if state.next_slot_ms is not None and (at_ms is None or state.next_slot_ms < at_ms):

@@ -106,6 +106,7 @@ class Retry:
     """Attempts of one trigger or slot, the first included; the delay before attempt n+1 grows by `factor`.
 
     delay = min(max_delay_s, delay_s * factor ** (n - 1)), exponent clamped first; then up or down by a share, `jitter`.
+    `on` and `never` say which errors are worth another attempt: see `core.retrying`.
     """
 
     attempts: int = 1
@@ -113,6 +114,8 @@ class Retry:
     factor: float = 2.0
     max_delay_s: float = 3600.0
     jitter: float = 0.1
+    on: tuple[str | int, ...] = ()  # nothing: every error but those in `never`
+    never: tuple[str | int, ...] = ()
 
 
 def default_overlap(schedule: Schedule | None) -> Overlap:
@@ -144,6 +147,19 @@ class Definition:
     strict_stop: bool = False
     paused: bool = False  # defined as paused
     description: str = ""
+    start_timeout_s: float | None = None  # a request that waited longer than this is skipped
+    heartbeat_s: float | None = None  # a run that says nothing for so long is timed out
+    total_timeout_s: float | None = None  # over all attempts of a request, from the start of the first
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """How one run of a request ended that was tried again."""
+
+    epoch: int
+    outcome: Outcome
+    cause: str | None
+    ended_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +179,9 @@ class Work:
     losses: int = 0  # runs of it that were lost with their worker
     resumed: bool = False  # whether the next run resumes from the checkpoint
     own_record: bool = False  # too large for the state record: its own record stays until the work ends
+    replays: int = 0  # how often it came back from the dead letters
+    began_ms: int = 0  # when its first run started; kept only where the task has a total time limit
+    past: tuple[Attempt, ...] = ()  # its last runs that were tried again, for its dead letter
 
 
 @dataclass(frozen=True, slots=True)

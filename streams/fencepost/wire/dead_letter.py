@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fencepost.codec import BadRecord, dumps, loads_own
-from fencepost.core.task import Work
+from fencepost.core.commands import GiveUp
+from fencepost.core.making import bounded
+from fencepost.core.task import Attempt, Outcome
 from fencepost.core.times import format_ms
 from fencepost.wire.schema import check
 from fencepost.wire.times import read_time
-from fencepost.wire.trigger import Headers, encode_again
+from fencepost.wire.trigger import REPLAYS_HEADER, Headers, encode_again, replays_of
+
+__all__ = ["REPLAYS_HEADER", "DeadLetter", "decode_dead_letter", "encode_dead_letter", "given_up", "refused"]
 
 VERSION: Final = 1
-REPLAYS_HEADER: Final = "fencepost_replays"  # on a replayed trigger: how often it was, in ASCII digits
 _REASON_CHARS: Final = 1000
 
 
@@ -34,6 +37,8 @@ class DeadLetter:
     task: str | None = None
     epoch: int | None = None
     replays: int = 0
+    attempts: tuple[Attempt, ...] = ()  # of work that was given up: its last runs
+    error: str | None = None  # of the last one
 
 
 def refused(
@@ -53,19 +58,28 @@ def refused(
     )
 
 
-def given_up(task: str, work: Work, reason: str, epoch: int, topic: str, partition: int, at_ms: int) -> DeadLetter:
-    """The dead letter of work whose attempts or losses are used up: the trigger that would ask for it again."""
+def given_up(task: str, command: GiveUp, epoch: int, topic: str, partition: int, at_ms: int) -> DeadLetter:
+    """The dead letter of work whose attempts or losses are used up: the trigger that would ask for it again.
+
+    It counts on from the replays of the trigger that it came from, so that a replay of a replay says so.
+    """
+    work = command.work
     return DeadLetter(
-        reason, topic, partition, work.offset, task.encode(), encode_again(work), (), at_ms, None, task, epoch
+        command.reason,
+        topic,
+        partition,
+        work.offset,
+        task.encode(),
+        encode_again(work),
+        (),
+        at_ms,
+        None,
+        task,
+        epoch,
+        work.replays,
+        command.attempts,
+        command.error,
     )
-
-
-def replays_of(headers: Headers) -> int:
-    """How often a record was replayed already."""
-    for name, raw in headers:
-        if name == REPLAYS_HEADER and raw is not None and raw.isdigit() and len(raw) < 10:
-            return int(raw)
-    return 0
 
 
 def encode_dead_letter(letter: DeadLetter, lane: str, nonce: str) -> bytes:
@@ -91,6 +105,10 @@ def encode_dead_letter(letter: DeadLetter, lane: str, nonce: str) -> bytes:
     for name in ("field", "task", "epoch"):
         if getattr(letter, name) is not None:
             body[name] = getattr(letter, name)
+    if letter.attempts:
+        body["attempts"] = [attempt_fields(attempt) for attempt in letter.attempts]
+    if letter.error is not None:
+        body["error"] = bounded(letter.error)
     return dumps(body)
 
 
@@ -113,6 +131,26 @@ def decode_dead_letter(value: bytes) -> DeadLetter:
         body.get("task"),
         body.get("epoch"),
         body["replays"],
+        tuple([_read_attempt(attempt) for attempt in body.get("attempts", ())]),
+        body.get("error"),
+    )
+
+
+def attempt_fields(attempt: Attempt) -> dict[str, Any]:
+    """An attempt as JSON."""
+    fields: dict[str, Any] = {
+        "epoch": attempt.epoch,
+        "outcome": attempt.outcome.value,
+        "ended": format_ms(attempt.ended_ms),
+    }
+    if attempt.cause is not None:
+        fields["cause"] = attempt.cause
+    return fields
+
+
+def _read_attempt(body: dict[str, Any]) -> Attempt:
+    return Attempt(
+        body["epoch"], Outcome(body["outcome"]), body.get("cause"), read_time(body["ended"], "attempts.ended")
     )
 
 

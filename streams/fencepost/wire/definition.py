@@ -36,7 +36,17 @@ _ENUMS: Final[dict[str, Any]] = {
     "on_handover": OnHandover,
     "isolation": Isolation,
 }
-_DURATIONS: Final = ("timeout_s", "lease_ttl_s", "grace_s", "settle_s", "catch_up_s")
+_DURATIONS: Final = (
+    "timeout_s",
+    "lease_ttl_s",
+    "grace_s",
+    "settle_s",
+    "catch_up_s",
+    "start_timeout_s",
+    "heartbeat_s",
+    "total_timeout_s",
+)
+_NOT_ZERO: Final = ("timeout_s", "start_timeout_s", "heartbeat_s", "total_timeout_s")
 _PLAIN: Final = ("payload", "strict_stop", "paused", "description")
 _WHOLE: Final = ("buffer_limit", "max_losses", "priority")
 
@@ -88,7 +98,7 @@ def definition_to_json(definition: Definition) -> dict[str, Any]:
         body["schedule"] = definition.schedule.to_json()
     if definition.retry != Retry():
         body["retry"] = {
-            item.name: getattr(definition.retry, item.name)
+            item.name: _plain(getattr(definition.retry, item.name))
             for item in fields(Retry)
             if getattr(definition.retry, item.name) != item.default
         }
@@ -120,6 +130,10 @@ def _definition(task: str, body: dict[str, Any]) -> Definition:
     if "payload" in given:
         require_size(given["payload"], PAYLOAD_BYTES, "payload")
     return _new_definition(task, _handler(body["handler"]), schedule, **given)
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _schedule(body: dict[str, Any]) -> Schedule:
@@ -160,7 +174,8 @@ def _handler_to_json(handler: Handler) -> dict[str, Any]:
 
 
 def _retry(body: dict[str, Any]) -> Retry:
-    return _known_retry(tuple(body.items()))
+    lists = {name: tuple(item) for name, item in body.items() if isinstance(item, list)}
+    return _known_retry(tuple({**body, **lists}.items()))
 
 
 @lru_cache(maxsize=4096)
@@ -174,6 +189,9 @@ def _known_retry(items: tuple[tuple[str, Any], ...]) -> Retry:
             given[name] = float(given[name])
     if "attempts" in given:
         given["attempts"] = int(given["attempts"])
+    for name in ("on", "never"):
+        if name in given:
+            given[name] = tuple([item if isinstance(item, str) else int(item) for item in given[name]])
     return Retry(**given)
 
 
@@ -182,8 +200,8 @@ def _duration(value: str | float, field: str) -> float:
         duration_s = parse_duration(value)
     except ValueError as error:
         raise BadRecord(str(error), field) from error
-    if field == "timeout_s" and duration_s == 0:
-        raise BadRecord("0 leaves no time to run; leave the field out for no limit", field)
+    if field in _NOT_ZERO and duration_s == 0:
+        raise BadRecord("0 leaves no time; leave the field out for no limit", field)
     if field == "lease_ttl_s" and duration_s < 1:
         raise BadRecord(f"{duration_s} s is too short; allowed: at least 1 s", field)
     return duration_s

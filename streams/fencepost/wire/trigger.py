@@ -16,6 +16,7 @@ from fencepost.wire.edge import PAYLOAD_BYTES, read_body_sized, read_key, requir
 Headers = Sequence[tuple[str, bytes | None]]
 
 ID_BYTES: Final = 255
+REPLAYS_HEADER: Final = "fencepost_replays"  # on a replayed trigger: how often it was, in ASCII digits
 _EMPTY: Final = frozenset((b"", b"{}", b"null"))
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 _HEADER_BYTES: Final = 16 * 1024
@@ -58,7 +59,16 @@ def read_trigger(
         arrived_ms,
         size if trigger_id is None else size + len(trigger_id),
         delay_ms,
+        replays_of(headers) if headers else 0,
     )
+
+
+def replays_of(headers: Headers) -> int:
+    """How often a record was replayed already."""
+    for name, raw in headers:
+        if name == REPLAYS_HEADER and raw is not None and raw.isdigit() and len(raw) < 10:
+            return int(raw)
+    return 0
 
 
 def encode_trigger(

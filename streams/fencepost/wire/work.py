@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from fencepost.codec import BadRecord, NotEncodable, dumps, loads_own
 from fencepost.core.evolve import builder
-from fencepost.core.task import Work
+from fencepost.core.task import Attempt, Outcome, Work
 from fencepost.core.times import format_ms
 from fencepost.wire.edge import CHECKPOINT_BYTES, require_size
 from fencepost.wire.schema import check
@@ -77,6 +77,12 @@ def work_fields(work: Work) -> dict[str, Any]:
         fields["losses"] = work.losses
     if work.resumed:
         fields["resumed"] = True
+    if work.replays:
+        fields["replays"] = work.replays
+    if work.began_ms:
+        fields["began"] = format_ms(work.began_ms)
+    if work.past:
+        fields["past"] = [_attempt_text(attempt) for attempt in work.past]
     return fields
 
 
@@ -97,7 +103,21 @@ def read_work(body: dict[str, Any], own_record: str, prefix: str) -> Work:
         body.get("losses", 0),
         body.get("resumed", False),
         body.get(own_record, False),
+        body.get("replays", 0),
+        0 if (began := body.get("began")) is None else read_time(began, f"{prefix}began"),
+        tuple([_read_attempt(text, f"{prefix}past") for text in body["past"]]) if "past" in body else (),
     )
+
+
+def _attempt_text(attempt: Attempt) -> str:
+    """Short, as several stand in a state record: epoch, when it ended, how, and its cause."""
+    text = f"{attempt.epoch} {format_ms(attempt.ended_ms)} {attempt.outcome.value}"
+    return text if attempt.cause is None else f"{text} {attempt.cause}"
+
+
+def _read_attempt(text: str, field: str) -> Attempt:
+    epoch, ended, outcome, *cause = text.split(" ")
+    return Attempt(int(epoch), Outcome(outcome), cause[0] if cause else None, read_time(ended, field))
 
 
 def _body(name: str, value: bytes) -> dict[str, Any]:

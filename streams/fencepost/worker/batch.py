@@ -183,8 +183,7 @@ class Encoder:
         out: list[Letter] = []
         for task_id, command in part.given_up:
             letter = given_up(
-                task_id, command.work, command.reason, part.after[task_id].state.epoch,
-                self._topics.triggers, number, part.at_ms,
+                task_id, command, part.after[task_id].state.epoch, self._topics.triggers, number, part.at_ms,
             )  # fmt: skip
             value = encode_dead_letter(letter, self._lane, part.nonce)
             key, headers = task_id.encode(), self._ce("given_up")

@@ -122,7 +122,16 @@ class Decisions:
         elif ended.outcome is Outcome.INTERRUPTED:
             event = Interrupted(ended.epoch, ended.cause or Cause.STOPPED, random.uniform(-1.0, 1.0))
         else:
-            event = Ended(ended.epoch, ended.outcome, ended.result, ended.error, random.uniform(-1.0, 1.0))
+            event = Ended(
+                ended.epoch,
+                ended.outcome,
+                ended.result,
+                ended.error,
+                random.uniform(-1.0, 1.0),
+                ended.names,
+                ended.exit_code,
+                ended.limit,
+            )
         if self._intake.apply(partition, part, ended.task, event, now_ms):
             part.reports.append(ended)
             cause = ended.cause.value if ended.cause is not None else None

@@ -16,6 +16,7 @@ from fencepost.core.commands import Launch
 from fencepost.core.evolve import builder
 from fencepost.core.ownership import Phase
 from fencepost.core.task import Cause, Task
+from fencepost.core.time_limits import run_limit_s
 from fencepost.kafka.bounds import Bounds
 from fencepost.kafka.errors import Die, RetryLater, StepDown
 from fencepost.kafka.member import Member
@@ -389,10 +390,11 @@ class Lane:
             scheduled_for_ms=work.slot_ms,
             idempotency_key=f"{task_id}:{work.seq}",
             checkpoint=launch.checkpoint,
-            timeout_s=definition.timeout_s,
+            timeout_s=run_limit_s(definition, work, run.started_ms),
             grace_s=definition.grace_s,
             isolation=definition.isolation,
             strict_stop=definition.strict_stop,
+            heartbeat_s=definition.heartbeat_s,
         )
 
     # -- the group and its partitions ---------------------------------------------------------------------------

@@ -29,6 +29,7 @@ class RunOrder:
     grace_s: float
     isolation: Isolation
     strict_stop: bool
+    heartbeat_s: float | None = None  # it must say something at least so often
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class RunEnded:
     result: Any = None
     error: str | None = None
     exit_code: int | None = None
+    names: tuple[str, ...] = ()  # of the exception's class and its bases, where a function failed
+    limit: str | None = None  # TIMED_OUT by another limit than the run's own: "heartbeat"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,13 @@ from typing import Any
 
 from fencepost.core.backoff import backoff_ms
 from fencepost.core.commands import Command
-from fencepost.core.ending import DROP_CHECKPOINT, finish, history_of_end, settled_at_ms
+from fencepost.core.ending import DROP_CHECKPOINT, finish, history_of_end, past_with, settled_at_ms
 from fencepost.core.events import Ended, Interrupted
 from fencepost.core.making import after_loss, bounded, ended_run, ended_task, new_last
+from fencepost.core.retrying import why_not_again
 from fencepost.core.steps.start import current_run
-from fencepost.core.task import Cause, OnInterruption, Outcome, Retry, Run, Status, Task, Work
+from fencepost.core.task import Cause, Definition, OnInterruption, Outcome, Retry, Run, Status, Task, Work
+from fencepost.core.time_limits import over_by_ms
 from fencepost.core.times import format_ms
 
 _DEFAULT_LOSSES = 3
@@ -25,6 +27,8 @@ def ended(task: Task, event: Ended, now_ms: int) -> tuple[Task, tuple[Command, .
     fields: dict[str, Any] = {}
     if run.stop_cause is not None:
         fields["cause"] = run.stop_cause
+    elif event.limit is not None:
+        fields["cause"] = event.limit
     if event.error is not None:
         fields["error"] = bounded(event.error)
     if outcome is Outcome.SUCCEEDED and event.result is not None:
@@ -33,14 +37,35 @@ def ended(task: Task, event: Ended, now_ms: int) -> tuple[Task, tuple[Command, .
     if outcome is Outcome.SUCCEEDED or outcome is Outcome.CANCELLED:
         return finish(task, outcome, None, now_ms, record)
     definition = task.definition
-    if definition is None or work.attempt >= definition.retry.attempts:
-        reason = f"{outcome.value} in attempt {work.attempt} of {work.attempt}"
+    delay_ms = 0 if definition is None else backoff_ms(definition.retry, work.attempt, event.spread)
+    reason = _why_given_up(definition, work, event, outcome, now_ms + delay_ms)
+    if definition is None or reason is not None:
         told["given_up"] = reason
-        return finish(task, outcome, None, now_ms, record, reason)
+        return finish(task, outcome, None, now_ms, record, reason, event.error)
     resumed = definition.on_interruption is OnInterruption.RESUME and task.checkpoint is not None
-    work = after_loss(work, work.attempt, work.losses, resumed)
-    delay_ms = backoff_ms(definition.retry, work.attempt, event.spread)
+    past = past_with(work, run, outcome, event.limit, now_ms)
+    work = after_loss(work, work.attempt, work.losses, resumed, past)
     return _try_again(task, run, work, outcome, None, now_ms, delay_ms, told, record)
+
+
+def _why_given_up(
+    definition: Definition | None, work: Work, event: Ended, outcome: Outcome, retry_at_ms: int
+) -> str | None:
+    """The reason for which a run that did not succeed is not tried again; None: it is."""
+    reason = f"{outcome.value} in attempt {work.attempt} of {work.attempt}"
+    if definition is None or work.attempt >= definition.retry.attempts:
+        return reason
+    why_not = why_not_again(definition.retry, event)
+    if why_not is not None:
+        return f"{outcome.value} in attempt {work.attempt}: {why_not}"
+    return _over_in_total(definition, work, retry_at_ms)
+
+
+def _over_in_total(definition: Definition, work: Work, retry_at_ms: int) -> str | None:
+    over_ms = over_by_ms(definition, work)
+    if over_ms is None or retry_at_ms < over_ms:
+        return None
+    return f"no time left for another attempt: {definition.total_timeout_s:g} s for all of them"
 
 
 def interrupted(task: Task, event: Interrupted, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
@@ -67,10 +92,15 @@ def interrupted(task: Task, event: Interrupted, now_ms: int) -> tuple[Task, tupl
         told["given_up"] = f"lost with its worker {losses} times"
         return finish(task, Outcome.INTERRUPTED, event.cause, now_ms, record, told["given_up"])
     resumed = policy is OnInterruption.RESUME and task.checkpoint is not None
-    work = after_loss(work, work.attempt - 1, losses, resumed)
     # The first loss may be anybody's fault; from the second on, the work may be what takes workers down.
     retry = Retry() if definition is None else definition.retry
     delay_ms = backoff_ms(retry, losses - 1, event.spread) if event.cause is Cause.LOST and losses > 1 else 0
+    over = None if definition is None else _over_in_total(definition, work, now_ms + delay_ms)
+    if over is not None:
+        told["given_up"] = over
+        return finish(task, Outcome.INTERRUPTED, event.cause, now_ms, record, over)
+    past = past_with(work, run, Outcome.INTERRUPTED, event.cause.value, now_ms)
+    work = after_loss(work, work.attempt - 1, losses, resumed, past)
     return _try_again(task, run, work, Outcome.INTERRUPTED, event.cause, now_ms, delay_ms, told, record)
 
 

@@ -7,6 +7,7 @@ from fencepost.core.ending import DROP_CHECKPOINT
 from fencepost.core.events import Adopted, Checkpointed, Started
 from fencepost.core.illegal import IllegalEvent
 from fencepost.core.making import (
+    began_first,
     began_run,
     ended_task,
     naming,
@@ -40,7 +41,10 @@ def started(task: Task, event: Started, now_ms: int) -> tuple[Task, tuple[Comman
         assert state.work is not None
         work = state.work
     epoch = state.epoch + 1
-    work = with_attempt(work, work.attempt + 1)
+    if definition.total_timeout_s is None or work.began_ms:
+        work = with_attempt(work, work.attempt + 1)
+    else:
+        work = began_first(work, work.attempt + 1, now_ms)
     run = new_run(epoch, work.attempt, event.lane, event.nonce, event.lease_ttl_s, now_ms)
     fields = naming(work)
     fields["attempt"] = work.attempt

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from fencepost.core.admission import admit
 from fencepost.core.commands import Command
+from fencepost.core.ending import end_work
 from fencepost.core.events import Woken
-from fencepost.core.making import with_delayed
+from fencepost.core.making import new_drop, skipped, with_delayed, with_waiting
 from fencepost.core.slots import fire_slots
-from fencepost.core.task import Task
+from fencepost.core.task import Definition, Outcome, Status, Task
+from fencepost.core.time_limits import TOTAL, WAITED_TOO_LONG, over_by_ms, start_by_ms
 
 
 def woken(task: Task, event: Woken, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
@@ -19,6 +21,8 @@ def woken(task: Task, event: Woken, now_ms: int) -> tuple[Task, tuple[Command, .
     definition = task.definition
     if definition is None:
         return task, ()
+    if definition.start_timeout_s is not None or definition.total_timeout_s is not None:
+        task, commands = _past_limits(task, definition, now_ms)
     while task.delayed and task.delayed[0].due_ms <= now_ms:
         work = task.delayed[0]
         task, more = admit(with_delayed(task, task.delayed[1:]), definition, work, now_ms, recorded=True)
@@ -27,3 +31,22 @@ def woken(task: Task, event: Woken, now_ms: int) -> tuple[Task, tuple[Command, .
         return task, commands
     task, more = fire_slots(task, now_ms)
     return task, commands + more
+
+
+def _past_limits(task: Task, definition: Definition, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
+    """What waited too long is skipped; work whose attempts took too long in all is given up. A run that is on ends so
+    by its own time limit, which is never longer than what is left."""
+    commands: list[Command] = []
+    late = [work for work in task.waiting if (by_ms := start_by_ms(definition, work)) is not None and by_ms <= now_ms]
+    if late:
+        for work in late:
+            commands += (skipped(work, WAITED_TOO_LONG, now_ms), new_drop(work.seq))
+        task = with_waiting(task, tuple([work for work in task.waiting if work not in late]))
+    work_on = task.state.work
+    if task.state.status is Status.BACKOFF and work_on is not None:
+        over_ms = over_by_ms(definition, work_on)
+        if over_ms is not None and over_ms <= now_ms:
+            reason = f"no time left for another attempt: {definition.total_timeout_s:g} s for all of them"
+            task, ended = end_work(task, Outcome.TIMED_OUT, TOTAL, now_ms, reason)
+            commands += ended
+    return task, tuple(commands)

@@ -56,6 +56,7 @@ def _work(trigger: Trigger, definition: Definition, seq: int, now_ms: int) -> Wo
         definition.priority if trigger.priority is None else trigger.priority,
         trigger.offset,
         own_record=trigger.size > STATE_PAYLOAD_BYTES,
+        replays=trigger.replays,
     )
 
 

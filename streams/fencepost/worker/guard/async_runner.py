@@ -94,24 +94,30 @@ class AsyncRunner:
             task, epoch, attempt, payload, headers, scheduled_for_ms, key, checkpoint, limit, self, token
         )
         error = result = None
+        names: tuple[str, ...] = ()
+        if run[Field.BEATS]:
+            self._sender.beat(token)
         try:
             result = await self._functions[target](context)
             error = results.unfit(result)
         except BaseException as raised:  # noqa: BLE001 - also its cancellation: the run ends here, the runner goes on
             error = results.describe(raised)
+            names = results.names_of(raised)
         if clock is not None:
             clock.cancel()
         code = self._why.pop(token, wire.FAILED if error is not None else wire.SUCCEEDED)
         took_us = int((time.perf_counter() - began) * 1e6)
-        self._end(token, code, result if code == wire.SUCCEEDED else None, error, took_us)
+        self._end(token, code, result if code == wire.SUCCEEDED else None, error, took_us, names)
 
-    def _end(self, token: int, code: int, result: Any, error: str | None, took_us: int) -> None:
+    def _end(
+        self, token: int, code: int, result: Any, error: str | None, took_us: int, names: tuple[str, ...] = ()
+    ) -> None:
         assert self._loop is not None
         assert self._over is not None
         self._tasks.pop(token, None)
         self._leases.pop(token, None)
         self._hold()
-        self._sender.ended(token, code, result, error, took_us, None)
+        self._sender.ended(token, code, result, error, took_us, None, names if code == wire.FAILED else ())
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
@@ -147,6 +153,10 @@ class AsyncRunner:
     def checkpoint(self, token: int, data: Any) -> None:
         if token in self._tasks:
             self._sender.checkpoint(token, data)
+
+    def heartbeat(self, token: int) -> None:
+        if token in self._tasks:
+            self._sender.beat(token)
 
     def log(self, token: int, text: str) -> None:
         if token in self._tasks:

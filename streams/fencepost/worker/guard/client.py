@@ -61,6 +61,7 @@ class GuardedRunners:
         self._numbers = itertools.count(1)
         self._runs: dict[tuple[str, int], Run] = {}
         self._processes: dict[int, RunnerProcess] = {}
+        self._beating: dict[int, Run] = {}  # by token: runs that must say something now and then
         self._had: OrderedDict[str, int] = OrderedDict()
         self._reports: list[RunReport] = []
         self._by_fd: dict[int, RunnerProcess] = {}
@@ -284,6 +285,8 @@ class GuardedRunners:
             if now >= self._next_tick:
                 self._next_tick = now + _TICK_S
                 self._pool.tidy(now)
+                if self._beating:
+                    self._stop_silent(now)
 
     def _read_guard(self) -> None:
         while (received := self._channel.receive()) is not None:
@@ -323,7 +326,12 @@ class GuardedRunners:
                     continue
                 if item[0] == wire.ENDED:
                     self._on_ended(process, run, item)
-                elif item[0] == wire.OUTPUT:
+                    continue
+                if run.order.heartbeat_s is not None:
+                    self._heard(run)
+                if item[0] == wire.BEAT:
+                    continue
+                if item[0] == wire.OUTPUT:
                     self._reports.append(RunOutput(run.order.task, run.order.epoch, item[2], item[3]))
                 else:
                     self._reports.append(RunCheckpoint(run.order.task, run.order.epoch, item[2]))
@@ -333,6 +341,9 @@ class GuardedRunners:
 
     def _read_printed(self, process: RunnerProcess, fd: int) -> None:
         text, ended = process.read_printed(fd)
+        for run in process.runs.values():
+            if run.heard_s is not None and not ended:
+                self._heard(run)  # also where it printed more than is kept
         if text:
             for run in process.runs.values():
                 stream = process.printed[fd]
@@ -340,6 +351,21 @@ class GuardedRunners:
         if ended and fd in self._by_fd:
             self._epoll.unregister(fd)
             del self._by_fd[fd]
+
+    def _heard(self, run: Run) -> None:
+        """The run said something. Its first word is its start, as it may have stood in line before."""
+        run.heard_s = time.monotonic()
+        self._beating[run.token] = run
+
+    def _stop_silent(self, now: float) -> None:
+        for run in list(self._beating.values()):
+            heartbeat_s = run.order.heartbeat_s
+            if heartbeat_s is None or run.heard_s is None or now - run.heard_s < heartbeat_s:
+                continue
+            del self._beating[run.token]
+            if run.stop_reason is None and run.ended is None:
+                run.limit = "heartbeat"
+                self.stop(run.order.task, run.order.epoch, "timed_out", None, run.order.grace_s)
 
     def _on_ended(self, process: RunnerProcess, run: Run, item: Any) -> None:
         if process.own:
@@ -355,6 +381,7 @@ class GuardedRunners:
         if run.cost_s:
             self._pool.prices.ended(run.cost_s)
         run.lease.users -= 1
+        self._beating.pop(run.token, None)
         del self._runs[order.task, order.epoch]
         self._reports.append(report)
 

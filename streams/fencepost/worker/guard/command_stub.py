@@ -82,6 +82,8 @@ class CommandStub:
             self._sender.ended(token, wire.FAILED, None, text, 0, _COULD_NOT_RUN)
             return
         self._groups.cover(child.pid)
+        if run[Field.BEATS]:
+            self._sender.beat(token)
         exit_code = self._wait(child, run)
         took_us = int((time.perf_counter() - began) * 1e6)
         code = self._asked_why(wire.SUCCEEDED if exit_code == 0 else wire.FAILED)

@@ -274,6 +274,7 @@ def as_sent(run: Run, target: Any) -> tuple[Any, ...]:
         order.grace_s,
         run.lease.slots[0],
         run.life_s,
+        order.heartbeat_s is not None,
     )
 
 

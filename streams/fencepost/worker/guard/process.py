@@ -36,6 +36,8 @@ class Run:
     stop_reason: str | None = None
     stop_cause: Cause | None = None
     ended: Any = None  # what its runner said, kept until its process is gone too
+    heard_s: float | None = None  # when it last said something, from its start on; kept where it has to
+    limit: str | None = None  # the limit it was stopped for, if that was not its own
 
 
 @dataclass(slots=True, eq=False)

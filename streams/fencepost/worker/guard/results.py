@@ -25,6 +25,11 @@ def unfit(result: Any) -> str | None:
     return None
 
 
+def names_of(error: BaseException) -> tuple[str, ...]:
+    """The names of the exception's class and of the classes it is made of, but for the two that all are."""
+    return tuple([made.__name__ for made in type(error).__mro__ if made not in (BaseException, object)])
+
+
 def describe(error: BaseException) -> str:
     """The traceback without the runner's own frame, its end if it is long."""
     shown = error.__traceback__.tb_next if error.__traceback__ is not None else None

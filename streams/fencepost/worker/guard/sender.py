@@ -27,11 +27,27 @@ class Sender:
         self._dirty = threading.Event()
         self._flusher_pid = 0
 
-    def ended(self, token: int, code: int, result: Any, error: str | None, took_us: int, exit_code: int | None) -> None:
+    def ended(
+        self,
+        token: int,
+        code: int,
+        result: Any,
+        error: str | None,
+        took_us: int,
+        exit_code: int | None,
+        names: tuple[str, ...] = (),
+    ) -> None:
         with self._lock:
             if self._printed:
                 self._take_printed(token, last=True)
-            self._items.append((wire.ENDED, token, code, result, error, took_us, exit_code))
+            item = (wire.ENDED, token, code, result, error, took_us, exit_code)
+            self._items.append((*item, names) if names else item)
+
+    def beat(self, token: int) -> None:
+        """The run is alive. Sent at once."""
+        with self._lock:
+            self._items.append((wire.BEAT, token))
+            self._write()
 
     def checkpoint(self, token: int, data: Any) -> None:
         """Sent at once. Raises ValueError if it is too large or has no JSON form."""

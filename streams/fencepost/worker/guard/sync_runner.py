@@ -52,6 +52,7 @@ class SyncRunner:
         self._ask_at = 0.0  # when its time limit is reached; 0: it has none
         self._asked = False  # its lease is about to end
         self._heeded = False  # and it has been told so
+        self._names: tuple[str, ...] = ()  # of the exception that the run ended with
 
     def serve(self) -> None:
         """Returns when the worker closed the pipe, or after the only run."""
@@ -99,7 +100,8 @@ class SyncRunner:
         code, result, error = self._start(run)
         ended = time.perf_counter()
         token = run[Field.TOKEN]
-        self._sender.ended(token, code, result, error, int((ended - began) * 1e6), None)
+        names = self._names if code == wire.FAILED else ()
+        self._sender.ended(token, code, result, error, int((ended - began) * 1e6), None, names)
         self._token = 0
         self._lease = None
         if ended - last_flush > _FLUSH_AFTER_S:
@@ -109,7 +111,7 @@ class SyncRunner:
 
     def _start(self, run: Any) -> tuple[int, Any, str | None]:
         token, task, epoch, attempt, target, payload, headers, scheduled_for_ms, key, checkpoint = run[:10]
-        timeout_s, grace_s, slot, life_s = run[10:]
+        timeout_s, grace_s, slot, life_s, beats = run[10:15]
         now = linux.boot_s()
         self._lease = slot, life_s
         self._look_for_stops()
@@ -127,11 +129,15 @@ class SyncRunner:
             task, epoch, attempt, payload, headers, scheduled_for_ms, key, checkpoint, limit, self, token
         )
         error = result = None
+        self._names = ()
+        if beats:
+            self._sender.beat(token)
         try:
             result = self._functions[target](context)
             error = None if result is None else results.unfit(result)
         except BaseException as raised:  # noqa: BLE001 - also SystemExit: the run failed, the runner goes on
             error = results.describe(raised)
+            self._names = results.names_of(raised)
         return self._judge(token, result, error)
 
     def _judge(self, token: int, result: Any, error: str | None) -> tuple[int, Any, str | None]:
@@ -178,6 +184,10 @@ class SyncRunner:
     def checkpoint(self, token: int, data: Any) -> None:
         if token == self._token:
             self._sender.checkpoint(token, data)
+
+    def heartbeat(self, token: int) -> None:
+        if token == self._token:
+            self._sender.beat(token)
 
     def log(self, token: int, text: str) -> None:
         if token == self._token:

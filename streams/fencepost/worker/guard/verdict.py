@@ -33,7 +33,7 @@ class Death:
 
 def said(run: Run, item: Any) -> RunReport:
     """The end that a runner reported."""
-    _, _, code, result, error, _, exit_code = item
+    _, _, code, result, error, _, exit_code = item[:7]
     task, epoch = run.order.task, run.order.epoch
     if run.stop_reason is not None:
         return stopped(run, error, exit_code)
@@ -48,7 +48,8 @@ def said(run: Run, item: Any) -> RunReport:
         return RunEnded(task, epoch, Outcome.TIMED_OUT, None, None, text, exit_code)
     if error is None and exit_code is not None:
         error = exit_text(exit_code, run.process.tail if run.process is not None else b"")
-    return RunEnded(task, epoch, Outcome.FAILED, None, None, error, exit_code)
+    names = tuple(item[7]) if len(item) > 7 else ()
+    return RunEnded(task, epoch, Outcome.FAILED, None, None, error, exit_code, names)
 
 
 def killed(run: Run, process: RunnerProcess, death: Death) -> RunEnded:
@@ -72,7 +73,9 @@ def stopped(run: Run, error: str | None = None, exit_code: int | None = None) ->
     """The end of a run as what it was stopped for."""
     outcome = STOP_OUTCOMES[run.stop_reason or "interrupted"]
     cause = (run.stop_cause or Cause.STOPPED) if outcome is Outcome.INTERRUPTED else None
-    return RunEnded(run.order.task, run.order.epoch, outcome, cause, None, error, exit_code)
+    if run.limit is not None and outcome is Outcome.TIMED_OUT:
+        error = error or f"no {run.limit} for {run.order.heartbeat_s:g} s"
+    return RunEnded(run.order.task, run.order.epoch, outcome, cause, None, error, exit_code, limit=run.limit)
 
 
 def failed(run: Run, error: str) -> RunEnded:

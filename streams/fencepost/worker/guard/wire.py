@@ -6,8 +6,10 @@ To a runner, one message a frame:
 
 From a runner, any number of messages a frame:
     [ENDED, token, code, result, error, took_us, exit_code]
+    [ENDED, token, code, result, error, took_us, exit_code, names]    a function failed: its exception's classes
     [CHECKPOINT, token, data]
     [OUTPUT, token, stream, text]
+    [BEAT, token]            the run is alive: at its start and by ctx.heartbeat(), where its task asks for that
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ STOP: Final = 2
 ENDED: Final = 1
 CHECKPOINT: Final = 2
 OUTPUT: Final = 3
+BEAT: Final = 4
 
 # How a run ended, as its runner saw it.
 SUCCEEDED: Final = 0
@@ -45,7 +48,7 @@ class Field:
     """Places in a run as it is sent."""
 
     TOKEN, TASK, EPOCH, ATTEMPT, TARGET, PAYLOAD, HEADERS, SCHEDULED_FOR_MS, KEY, CHECKPOINT = range(10)
-    TIMEOUT_S, GRACE_S, SLOT, LIFE_S = range(10, 14)
+    TIMEOUT_S, GRACE_S, SLOT, LIFE_S, BEATS = range(10, 15)
 
 
 def frame(message: Any) -> bytes:
