@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from fencepost.client import Client, Handle, RunFailed
     from fencepost.run_context import RunContext
     from fencepost.settings import Settings, SettingsError
+    from fencepost.views.record import SourceRecord
+    from fencepost.views.rule import Trigger
 
 __all__ = [
     "App",
@@ -30,6 +32,8 @@ __all__ = [
     "RunFailed",
     "Settings",
     "SettingsError",
+    "SourceRecord",
+    "Trigger",
     "__version__",
     "at",
     "every",
@@ -51,6 +55,8 @@ _HOMES = {
     "RunContext": "fencepost.run_context",
     "Settings": "fencepost.settings",
     "SettingsError": "fencepost.settings",
+    "SourceRecord": "fencepost.views.record",
+    "Trigger": "fencepost.views.rule",
 }
 
 

@@ -38,6 +38,7 @@ from fencepost.core.times import parse_duration, parse_rfc3339
 if TYPE_CHECKING:
     from fencepost.client import Client, Handle
     from fencepost.settings import Settings
+    from fencepost.views.rule import Rule
 
 __all__ = ["App", "AppError", "Command", "Cron", "Every", "Once", "Retry", "at", "every", "load_app"]
 
@@ -81,6 +82,7 @@ class App:
         self._settings = settings
         self._functions: dict[str, Callable[..., Any]] = {}
         self._definitions: dict[str, Definition] = {}
+        self._rules: dict[str, Rule] = {}
         self._client: tuple[int, Client] | None = None
 
     # --- declaring ---------------------------------------------------------------------------------------------------
@@ -151,6 +153,31 @@ class App:
             return function
 
         return register
+
+    def rule(self, topic: str, *, name: str | None = None) -> Callable[[_F], _F]:
+        """Declare the function below as a rule: for each record of `topic` it gives the triggers to send.
+
+        It gets a `SourceRecord` (`key`, `value`, `headers`, `topic`, `partition`, `offset`, `timestamp`) and yields or
+        returns `fencepost.Trigger`s or task IDs, or nothing. It runs in the process of `fencepost rules`. name: goes
+        into the deduplication IDs; by default the function's own. Raises AppError.
+        """
+        from fencepost.views.rule import Rule
+
+        def declare(function: _F) -> _F:
+            try:
+                rule = Rule(name or function.__name__, topic, function)
+            except ValueError as error:
+                raise AppError(str(error)) from error
+            if rule.name in self._rules:
+                raise AppError(f"rule {rule.name!r} is declared twice in app {self.name!r}")
+            self._rules[rule.name] = rule
+            return function
+
+        return declare
+
+    def rules(self) -> list[Rule]:
+        """The rules that are declared here."""
+        return list(self._rules.values())
 
     def handlers(self) -> dict[str, Callable[..., Any]]:
         """The functions by name."""

@@ -9,6 +9,7 @@ from fencepost.core.schedule import ScheduleError
 from fencepost.kafka.admin import BadRequest
 from fencepost.kafka.errors import DeliveryUnknown, KafkaProblem
 from fencepost.settings import SettingsError
+from fencepost.views.rulefile import BadRule
 
 OK = 0
 FAILURE = 1
@@ -25,7 +26,7 @@ class BadInput(Exception):
     """An argument has a bad value; the message names it and what is allowed."""
 
 
-_USAGE = (BadInput, SettingsError, BadRequest, BadRecord, NotEncodable, ScheduleError, AppError)
+_USAGE = (BadInput, SettingsError, BadRequest, BadRecord, NotEncodable, ScheduleError, AppError, BadRule)
 _FAILURE = (Failure, KafkaProblem, BrokerError, OSError)
 
 

@@ -11,7 +11,21 @@ from typing import Annotated, Any
 
 import typer
 
-from fencepost.cli import apply, broker, control, dlq, init, owners, runs, tasks, trigger, upcoming, verify, worker
+from fencepost.cli import (
+    apply,
+    broker,
+    control,
+    dlq,
+    init,
+    owners,
+    rules,
+    runs,
+    tasks,
+    trigger,
+    upcoming,
+    verify,
+    worker,
+)
 from fencepost.cli.failures import INTERRUPTED, OK, exit_code
 from fencepost.cli.output import note
 from fencepost.version import __version__
@@ -45,7 +59,9 @@ _COMMANDS: tuple[tuple[str, Callable[..., Any]], ...] = (
     ("workers", owners.workers),
     ("next", upcoming.upcoming),
     ("verify", verify.verify),
+    ("rules", rules.rules),
 )
+_SERVICES = ("worker", "rules")
 for _name, _command in _COMMANDS:
     cli.command(_name)(_command)
 cli.add_typer(dlq.group, name="dlq")
@@ -65,8 +81,8 @@ def common(
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what the Kafka client says.")] = False,
 ) -> None:
-    if context.invoked_subcommand == "worker":
-        return  # it logs for programs, as its settings say
+    if context.invoked_subcommand in _SERVICES:
+        return  # they log for programs, as their settings say
     if verbose:
         logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s", level=logging.DEBUG)
     # The client repeats by itself what fails for a moment, and logs each time; what stays wrong is raised anyway.

@@ -69,10 +69,10 @@ def worker(
         raise BadInput(str(error)) from error
     except GuardError as error:
         raise Failure(str(error)) from error
-    _leave(code)
+    leave(code)
 
 
-def _leave(code: int) -> NoReturn:
+def leave(code: int) -> NoReturn:
     """Exit without the interpreter's own tidying up.
 
     That would wait for clients of the library that nobody could close, because what they were for had failed, and that
