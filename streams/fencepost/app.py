@@ -291,6 +291,8 @@ def _definition(task: str, handler: Handler, *, overlap: Overlap | str | None = 
         raise AppError(f"task {task!r}: schedule is a {type(schedule).__name__}; allowed: Cron, Every, Once")
     if schedule is not None and _is_pattern(task):
         raise AppError(f"task {task!r} is a pattern, and a pattern has no schedule: give each ID its own task")
+    if schedule is not None:
+        fields["schedule"] = schedule.for_task(task)
     if overlap is None:
         overlap = default_overlap(schedule)
     try:

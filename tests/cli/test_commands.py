@@ -46,6 +46,18 @@ def test_the_shells_own_zone_changes_nothing(zone: str) -> None:
     ]
 
 
+def test_the_id_of_a_task_chooses_for_h() -> None:
+    def slots(*more: str) -> list[str]:
+        done = fencepost("next", "--cron", "H H(0-7) * * *", "--from", "2026-01-01T00:00:00Z", "--json", *more)
+        found: list[str] = json.loads(done.stdout)["next"]
+        return found
+
+    one = slots("--id", "invoice/7")
+    assert one[0] == "2026-01-01T02:45:00+00:00"
+    assert slots("--id", "invoice/7") == one
+    assert slots("--id", "invoice/8") != one
+
+
 def test_intervals_and_single_times_are_told_too() -> None:
     every = fencepost("next", "--every", "90m", "--from", "2026-01-01T00:00:00Z", "--count", "2", "--json")
     assert json.loads(every.stdout) == {"next": ["2026-01-01T01:30:00+00:00", "2026-01-01T03:00:00+00:00"]}
@@ -66,6 +78,10 @@ def test_a_time_that_is_over_has_no_next_one() -> None:
     [
         (["next", "--cron", "61 * * * *"], "--cron: .*61.*allowed"),
         (["next", "--cron", "0 0 30 2 *"], "--cron: never fires"),
+        (["next", "--cron", "0 0 0 1 1 * 10000"], "--cron: .*10000.*numbers 1970-9999"),
+        (["next", "--cron", "H * * * *"], "--cron: .*name it with --id"),
+        (["next", "--cron", "H * * * *", "--id", ""], "--id: a task ID has at least one character"),
+        (["next", "report", "--id", "x"], "--id is for a schedule given here"),
         (["next", "--cron", "* * * * *", "--time-zone", "Mars"], "--time-zone: .*Mars"),
         (["next", "--cron", "* * * * *", "--from", "yesterday"], "--from: .*allowed"),
         (["next", "--cron", "* * * * *", "--count", "0"], "--count is 0; allowed: 1 to 10000"),

@@ -425,7 +425,15 @@ DEFINITIONS = [
 ]
 
 
-OTHERS = (Every(7.0), None, Cron("*/5 * * * *"), SCHEDULE, Once(1_000_600_000), Every(60.0, 30_000))
+OTHERS = (
+    Every(7.0),
+    None,
+    Cron("*/5 * * * *"),
+    Cron("H/20 * * * * *").for_task("t"),
+    SCHEDULE,
+    Once(1_000_600_000),
+    Every(60.0, 30_000),
+)
 DEFINITIONS_IN_TURN = [Definition("t", PythonHandler("f"), schedule, overlap=Overlap.BUFFER_ALL) for schedule in OTHERS]
 
 

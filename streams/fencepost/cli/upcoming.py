@@ -11,6 +11,7 @@ from fencepost.cli.failures import BadInput
 from fencepost.cli.options import Bootstrap, Config, Json, Namespace, load_settings
 from fencepost.cli.output import emit, say
 from fencepost.cli.view import find_task
+from fencepost.core.ids import check_task_id
 from fencepost.core.schedule import Cron, Schedule, ScheduleError, schedule_from_json
 from fencepost.core.schedule import upcoming as slots_of
 from fencepost.core.times import format_ms_in, parse_rfc3339
@@ -20,11 +21,12 @@ _OPTIONS = {"cron": "--cron", "every_s": "--every", "at": "--at", "anchor": "--a
 
 def upcoming(
     task_id: Annotated[str | None, typer.Argument(metavar="ID", help="A defined task; else give a schedule.")] = None,
-    cron: Annotated[str | None, typer.Option("--cron", help="Five fields, such as '30 2 * * *'.")] = None,
+    cron: Annotated[str | None, typer.Option("--cron", help="Five to seven fields, such as '30 2 * * *'.")] = None,
     every: Annotated[str | None, typer.Option("--every", help="A duration, such as 90s or 1h30m.")] = None,
     anchor: Annotated[str | None, typer.Option("--anchor", help="With --every: a time that is a slot.")] = None,
     at: Annotated[str | None, typer.Option("--at", help="One time, RFC 3339 with offset.")] = None,
     time_zone: Annotated[str | None, typer.Option("--time-zone", help="Such as Europe/Berlin; UTC by default.")] = None,
+    chooses: Annotated[str | None, typer.Option("--id", help="With --cron: the task ID that chooses for H.")] = None,
     from_: Annotated[str | None, typer.Option("--from", help="After this time, RFC 3339; now by default.")] = None,
     count: Annotated[int, typer.Option("--count", help="How many, 1 to 10000.")] = 5,
     app: Annotated[str | None, typer.Option("--app", help="With ID: also know what this app declares.")] = None,
@@ -37,6 +39,8 @@ def upcoming(
     given = {"cron": cron, "every_s": every, "at": at}
     if (task_id is None) == (not any(value is not None for value in given.values())):
         raise BadInput("ID, --cron, --every or --at: give exactly one of them")
+    if task_id is not None and chooses is not None:
+        raise BadInput("--id is for a schedule given here; a defined task has its own ID")
     if not 1 <= count <= 10_000:
         raise BadInput(f"--count is {count}; allowed: 1 to 10000")
     after_ms = time.time_ns() // 1_000_000 if from_ is None else _time("--from", from_)
@@ -44,7 +48,7 @@ def upcoming(
         settings = load_settings(config, bootstrap, namespace, app=app)
         document = _of_task(settings, task_id, after_ms, count, time_zone)
     else:
-        schedule = _schedule(given, anchor, time_zone)
+        schedule = _schedule(given, anchor, time_zone, chooses)
         document = {"next": _texts(slots_of(schedule, after_ms, count), _zone(schedule, time_zone))}
     if as_json:
         emit(document)
@@ -55,14 +59,17 @@ def upcoming(
         say(f"none: {document.get('reason', 'no slot is left')}")
 
 
-def _schedule(given: dict[str, str | None], anchor: str | None, time_zone: str | None) -> Schedule:
+def _schedule(given: dict[str, str | None], anchor: str | None, time_zone: str | None, chooses: str | None) -> Schedule:
     body: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if "cron" in body and time_zone is not None:
         body["time_zone"] = time_zone
     if anchor is not None:
         body["anchor"] = anchor
     try:
-        return schedule_from_json(body)
+        schedule = schedule_from_json(body)
+        if chooses is None and schedule.needs_task:
+            raise BadInput("--cron: the ID of the task chooses what H stands for; name it with --id")
+        return schedule if chooses is None else schedule.for_task(_task_id(chooses))
     except ScheduleError as error:
         option = _OPTIONS.get(error.field.partition(".")[0], "schedule")
         raise BadInput(f"{option}: {error.message}") from error
@@ -92,6 +99,14 @@ def _texts(slots: list[int], zone: str) -> list[str]:
         return [format_ms_in(slot_ms, zone) for slot_ms in slots]
     except ValueError as error:
         raise BadInput(f"--time-zone: {error}") from error
+
+
+def _task_id(text: str) -> str:
+    try:
+        check_task_id(text)
+    except ValueError as error:
+        raise BadInput(f"--id: {error}") from error
+    return text
 
 
 def _time(option: str, text: str) -> int:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from fencepost.core.commands import DropWork, GiveUp, History, Launch, PutWork, Stop
 from fencepost.core.events import Ended, Started, Triggered
 from fencepost.core.evolve import builder, changer
-from fencepost.core.task import LastRun, Run, Task, TaskState, Work
+from fencepost.core.task import Definition, LastRun, Run, Task, TaskState, Work
 from fencepost.core.times import format_ms
 
 new_triggered = builder(Triggered)
@@ -25,6 +25,7 @@ new_work = builder(Work)
 new_run = builder(Run)
 new_last = builder(LastRun)
 
+_named = changer(Definition, "task", "schedule")
 with_state = changer(Task, "state")
 with_definition = changer(Task, "state", "definition")
 with_waiting = changer(Task, "waiting")
@@ -53,6 +54,12 @@ with_nonce = changer(Run, "nonce")
 ERROR_BYTES: Final = 4096
 REASON_BYTES: Final = 120
 _UNESCAPED: Final = str.maketrans({'"': "'", "\\": "/", **{chr(code): " " for code in (*range(32), 127)}})
+
+
+def named(definition: Definition, task: str) -> Definition:
+    """The definition under the ID of a task, which also chooses what its schedule leaves open. Raises ScheduleError."""
+    schedule = definition.schedule
+    return _named(definition, task, None if schedule is None else schedule.for_task(task))
 
 
 def naming(work: Work) -> dict[str, Any]:

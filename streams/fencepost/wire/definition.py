@@ -8,7 +8,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 from fencepost.codec import BadRecord, dumps, dumps_given, loads, loads_own
-from fencepost.core.evolve import builder, changer
+from fencepost.core.evolve import builder
+from fencepost.core.making import named
 from fencepost.core.schedule import Schedule, ScheduleError, schedule_from_json
 from fencepost.core.task import (
     CommandHandler,
@@ -27,7 +28,6 @@ from fencepost.wire.edge import PAYLOAD_BYTES, read_key, require_object, require
 from fencepost.wire.schema import check
 
 _new_definition = builder(Definition)
-_with_task = changer(Definition, "task")
 _KNOWN_BYTES: Final = 2048
 _DEFAULTS: Final = {item.name: item.default for item in fields(Definition)}
 _ENUMS: Final[dict[str, Any]] = {
@@ -71,11 +71,11 @@ def definition_from_json(task: str, body: dict[str, Any]) -> Definition:
     if "task" not in body:
         form = dumps_given(body)
         if len(form) <= _KNOWN_BYTES:
-            return _with_task(_known_definition(form), task)
+            return _named(_known_definition(form), task)
         body = loads_own(form)  # a file's own kinds of values, such as TOML's times, are JSON now
     check("definition", body)
     task_of(task, body)
-    return _definition(task, body)
+    return _named(_definition(task, body), task)
 
 
 @lru_cache(maxsize=4096)
@@ -146,8 +146,18 @@ def _known_schedule(_form: bytes, items: tuple[tuple[str, Any], ...]) -> Schedul
     try:
         return schedule_from_json(dict(items))
     except ScheduleError as error:
-        field = error.field if error.field == "schedule" else f"schedule.{error.field}"
-        raise BadRecord(error.message, field) from error
+        raise _refused(error) from error
+
+
+def _named(definition: Definition, task: str) -> Definition:
+    try:
+        return named(definition, task)
+    except ScheduleError as error:
+        raise _refused(error) from error
+
+
+def _refused(error: ScheduleError) -> BadRecord:
+    return BadRecord(error.message, error.field if error.field == "schedule" else f"schedule.{error.field}")
 
 
 def _handler(body: dict[str, Any]) -> Handler:

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-from fencepost.core.evolve import changer
+from fencepost.core.making import named
 from fencepost.core.task import Definition, Handler, PythonHandler
 
 MADE_LIMIT = 100_000
-_named = changer(Definition, "task")
 
 
 class Declared:
@@ -37,7 +36,7 @@ class Declared:
             return known
         for pattern in self._patterns:
             if fnmatchcase(task_id, pattern.task):
-                made = _named(pattern, task_id)
+                made = named(pattern, task_id)
                 if len(self._made) >= MADE_LIMIT:
                     self._made.clear()
                 self._made[task_id] = made

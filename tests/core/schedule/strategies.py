@@ -55,7 +55,8 @@ def fields(
 
     numbers = st.integers(low, high)
     values = (st.sampled_from(likely) | numbers if likely else numbers).flatmap(written)
-    pairs = st.tuples(numbers, numbers).map(sorted).flatmap(lambda pair: st.tuples(written(pair[0]), written(pair[1])))
+    # As they come: where the second lies before the first, the range goes around the end of the field.
+    pairs = st.tuples(numbers, numbers).flatmap(lambda pair: st.tuples(written(pair[0]), written(pair[1])))
     ranges = pairs.map("-".join)
     steps = st.integers(1, high + 3)
     items = st.one_of(
@@ -69,15 +70,43 @@ def fields(
 
 
 def weekday_fields() -> st.SearchStrategy[str]:
-    sundays = st.sampled_from(["7", "5-7", "1-7/2", "0-7", "sat-7", "6-7/1", "7,1"])
-    return fields(0, 6, WEEKDAYS) | sundays
+    sundays = st.sampled_from(["7", "5-7", "1-7/2", "0-7", "sat-7", "6-7/1", "7,1", "fri-mon", "6-2/2", "7-1"])
+    weekdays = st.sampled_from([*WEEKDAYS, *map(str, range(8))])
+    forms = st.builds("{}#{}".format, weekdays, st.integers(1, 5)) | st.builds("{}{}".format, weekdays, st.just("L"))
+    return fields(0, 6, WEEKDAYS) | sundays | st.lists(forms | weekdays, min_size=1, max_size=3).map(",".join)
+
+
+def day_fields() -> st.SearchStrategy[str]:
+    days = st.integers(1, 31)
+    forms = st.one_of(
+        st.sampled_from(["L", "l", "LW", "lw"]),
+        st.builds("L-{}".format, st.integers(0, 30)),
+        st.builds("L-{}W".format, st.integers(0, 30)),
+        st.builds("{}W".format, days),
+    )
+    return fields(1, 31) | st.lists(forms | days.map(str), min_size=1, max_size=3).map(",".join)
+
+
+def year_fields(around: int) -> st.SearchStrategy[str]:
+    years = st.integers(max(1970, around - 3), min(9999, around + 3))
+    ranges = st.tuples(years, years).map(sorted).map(lambda pair: f"{pair[0]}-{pair[1]}")
+    steps = st.builds("{}/{}".format, ranges | st.just("*"), st.integers(1, 5))
+    return st.just("*") | st.lists(st.one_of(years.map(str), ranges, steps), min_size=1, max_size=2).map(",".join)
 
 
 def expressions() -> st.SearchStrategy[str]:
     """Five fields in any form, mostly with times of day near those at which clocks are changed."""
-    days = st.just("*") | fields(1, 31)
-    weekdays = st.just("*") | weekday_fields()
+    days = st.just("*") | st.just("?") | day_fields()
+    weekdays = st.just("*") | st.just("?") | weekday_fields()
     months = st.just("*") | fields(1, 12, MONTHS)
     hours = fields(0, 23, likely=[0, 1, 2, 3, 4, 22, 23])
     minutes = fields(0, 59, likely=[0, 15, 30, 45, 59])
     return st.tuples(minutes, hours, days, months, weekdays).map(" ".join)
+
+
+def long_expressions(around: int) -> st.SearchStrategy[str]:
+    """Six and seven fields. `around`: a year."""
+    seconds = fields(0, 59, likely=[0, 30, 59])
+    return st.tuples(seconds, expressions()).map(" ".join) | st.tuples(seconds, expressions(), year_fields(around)).map(
+        " ".join
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 from collections.abc import Callable
 from typing import Any
 
@@ -34,7 +35,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for owner, names in {
         WallTimes: ("first", "last", "count"),
         DayRule: ("first", "last", "count", "matches", "_bits"),
-        ZoneClock: ("stretch_at",),
+        ZoneClock: ("stretch_at", "_load"),
     }.items():
         for name in names:
             counted(owner, name)
@@ -54,7 +55,39 @@ def test_half_a_million_missed_minutes_are_dealt_with_in_a_few_steps(steps: list
 
 def test_a_count_stops_soon_after_its_limit(steps: list[str]) -> None:
     assert Cron("* * * * *", "Europe/Berlin").count(0, MAX_MS, 100) == 100
-    assert len(steps) < 20
+    assert len(steps) < 40
+
+
+@pytest.mark.parametrize("years", [1, 20])
+def test_missed_seconds_of_years_are_dealt_with_in_steps_that_do_not_grow_with_them(
+    steps: list[str], years: int
+) -> None:
+    cron = Cron("* * * * * *", "America/New_York")
+    since_ms = NOW_MS - years * 365 * 86_400_000
+    assert cron.count(since_ms, NOW_MS, 10**12) == years * 365 * 86_400
+    assert cron.latest_at_or_before(NOW_MS, since_ms) == NOW_MS
+    assert cron.next_after(NOW_MS) == NOW_MS + 1000
+    assert len(steps) < 60 + 80 * years  # by the changes of the clock in between
+
+
+def test_a_slot_thousands_of_years_away_is_found_at_once(steps: list[str]) -> None:
+    only_ms = parse_rfc3339("9999-12-31T00:00:00Z") - 1000
+    assert Cron("59 59 23 30 12 ? 9999", "UTC").next_after(NOW_MS) == only_ms
+    beyond = Cron("59 59 23 31 12 5L 9999", "America/New_York")  # in UTC that is the year 10000
+    assert beyond.next_after(0) is None
+    assert Cron("0 0 0 1 1 ? 1970", "Europe/Berlin").latest_at_or_before(MAX_MS, 0) is None
+    assert Cron("0 0 1 1 1 ? 1970", "Europe/Berlin").latest_at_or_before(MAX_MS, -1) == 0
+    assert Cron("0 0 0 2 2 ? */400", "Europe/Berlin").next_after(NOW_MS) == parse_rfc3339("2370-02-02T00:00:00+01:00")
+    leap_years = sum(calendar.isleap(year) for year in range(2026, 10_000))
+    assert Cron("0 0 0 29 2 ? 2026-9999/1", "UTC").count(0, MAX_MS, 10**9) == leap_years
+    assert len(steps) < 60_000
+    assert steps.count("_load") < 30
+
+
+def test_seconds_are_not_listed_one_by_one() -> None:
+    times = Cron("* * * * * *")._plan.walls.times
+    assert len(times) == 86_400
+    assert len(times.hours) + len(times.minutes) + len(times.seconds) == 24 + 60 + 60
 
 
 def test_a_rare_slot_is_found_without_looking_at_each_day(steps: list[str]) -> None:

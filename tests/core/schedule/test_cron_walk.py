@@ -17,15 +17,27 @@ def some_of(below: int) -> st.SearchStrategy[tuple[int, ...]]:
     return st.sets(st.integers(0, below - 1), min_size=1).map(sorted).map(tuple)
 
 
-@given(minutes=some_of(60), hours=some_of(24))
+@given(seconds=some_of(60), minutes=some_of(60), hours=some_of(24), at_s=st.integers(0, 86_400))
 def test_the_walk_gives_each_time_of_the_day_once_and_in_order(
-    minutes: tuple[int, ...], hours: tuple[int, ...]
+    seconds: tuple[int, ...], minutes: tuple[int, ...], hours: tuple[int, ...], at_s: int
 ) -> None:
-    assert times_of_day(minutes, hours) == tuple(hour * 3600 + minute * 60 for hour in hours for minute in minutes)
+    times = times_of_day(seconds, minutes, hours)
+    assert times.hours == tuple(hour * 3600 for hour in hours)
+    assert times.minutes == tuple(minute * 60 for minute in minutes)
+    assert times.seconds == seconds
+    assert len(times) == len(hours) * len(minutes) * len(seconds)
+    number = times.before(at_s)
+    assert number == sum(
+        hour * 3600 + minute * 60 + second < at_s for hour in hours for minute in minutes for second in seconds
+    )
+    assert number == 0 or times[number - 1] < at_s
+    assert number == len(times) or times[number] >= at_s
+    assert times[-1] == hours[-1] * 3600 + minutes[-1] * 60 + seconds[-1]
 
 
-def test_a_day_has_1440_minutes() -> None:
-    assert times_of_day(tuple(range(60)), tuple(range(24))) == tuple(range(0, 86_400, 60))
+def test_a_day_has_86400_seconds() -> None:
+    times = times_of_day(tuple(range(60)), tuple(range(60)), tuple(range(24)))
+    assert [times[number] for number in range(len(times))] == list(range(86_400))
 
 
 def test_the_release_that_walks_is_the_one_asked_for() -> None:

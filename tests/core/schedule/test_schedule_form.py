@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fencepost.core.schedule import Cron, Every, Once, Schedule, ScheduleError, schedule_from_json, upcoming
-from fencepost.core.times import parse_rfc3339
+from fencepost.core.times import format_ms, parse_rfc3339
 
 AT_MS = parse_rfc3339("2026-11-30T10:11:04Z")
 
@@ -19,6 +19,8 @@ AT_MS = parse_rfc3339("2026-11-30T10:11:04Z")
     [
         (Cron("0 2 * * *", time_zone="Europe/Berlin"), {"cron": "0 2 * * *", "time_zone": "Europe/Berlin"}),
         (Cron("@Daily"), {"cron": "@Daily", "time_zone": "UTC"}),
+        (Cron("30 0 0 L * ? 2030"), {"cron": "30 0 0 L * ? 2030", "time_zone": "UTC"}),
+        (Cron("H H * * *"), {"cron": "H H * * *", "time_zone": "UTC"}),
         (Every(3600), {"every_s": 3600}),
         (Every(0.25, AT_MS), {"every_s": 0.25, "anchor": "2026-11-30T10:11:04.000Z"}),
         (Once(AT_MS), {"at": "2026-11-30T10:11:04.000Z"}),
@@ -103,6 +105,9 @@ def test_each_kind_says_which_key_is_missing(kind: type[Cron] | type[Every] | ty
         (Cron("0 0 * * 0"), Cron("  0\t0 * * SUN ")),
         (Cron("*/5 * * * *"), Cron("*/5 */1 * JAN-dec *")),
         (Cron("0 0 1,2,3 * 5-7"), Cron("0 0 1-3 * 0,5,6")),
+        (Cron("0 0 * * *"), Cron("00 0 0 ? * ? *")),
+        (Cron("0 0 l,1,LW * fri#2,5#2"), Cron("0 0 1,lw,L * 5#2")),
+        (Cron("0 0 * 11-2 fri-mon"), Cron("0 0 * 1,2,11,12 0,1,5,6")),
         (Every(60, 60_000), Every(60.0)),
         (Every(60, 61_000), Every(60, 1_000)),
     ],
@@ -125,6 +130,15 @@ def test_schedules_that_differ_have_different_fingerprints() -> None:
         Cron("0 0 1-31/2 * 1"),  # Either day field, not both.
         Cron("0 0 13 * *"),
         Cron("0 0 13 * 0-6"),
+        Cron("30 0 0 * * *"),
+        Cron("* 0 0 * * *"),
+        Cron("0 0 0 * * * 2030"),
+        Cron("0 0 L * *"),
+        Cron("0 0 LW * *"),
+        Cron("0 0 L-1 * *"),
+        Cron("0 0 31W * *"),
+        Cron("0 0 * * 5L"),
+        Cron("0 0 * * 5#5"),
         Every(60),
         Every(61),
         Every(60, 1_000),
@@ -138,8 +152,36 @@ def test_a_fingerprint_stays_as_it_is_written_in_records() -> None:
     assert Cron("0,15,30 */2 1-5,7 jan,mar mon", "Europe/Berlin").fingerprint == (
         "cron 0,15,30 *:0,2,4,6,8,10,12,14,16,18,20,22 1-5,7 1,3 1 Europe/Berlin"
     )
+    assert Cron("*/20 0 0 LW,15 * 5#2 2030-2032,2040").fingerprint == (
+        "cron 0,20,40 0 0 15,LW * 5#2 2030-2032,2040 UTC"
+    )
     assert Every(1.5, 4_000).fingerprint == "every 1500 1000"
     assert Once(5).fingerprint == "once 5"
+
+
+def test_a_schedule_that_depends_on_the_id_becomes_another_for_each_and_stays_the_same_object_in_records() -> None:
+    hashed = Cron("H H * * *", "Europe/Berlin")
+    assert hashed.needs_task
+    one, other = hashed.for_task("invoice/1"), hashed.for_task("invoice/2")
+    assert one == hashed.for_task("invoice/1") == other.for_task("invoice/1")
+    assert not one.needs_task
+    assert one != other
+    assert one.fingerprint != other.fingerprint
+    assert one.fingerprint == hashed.for_task("invoice/1").fingerprint
+    assert one.to_json() == other.to_json() == hashed.to_json()
+    assert pickle.loads(pickle.dumps(one)) == one
+    for plain in (Cron("0 0 * * *"), Every(60), Once(5)):
+        assert plain.for_task("invoice/1") is plain
+        assert not plain.needs_task
+
+
+def test_an_id_that_would_never_come_is_refused_under_it() -> None:
+    rare = Cron("0 0 0 H 2 */7 2026")  # on a Sunday, of which a February has four
+    with pytest.raises(ScheduleError, match=r"cron: never fires: .* has a day among 6 that is among 0 too"):
+        rare.for_task("0")
+    slot_ms = rare.for_task("3").next_after(0)
+    assert slot_ms is not None
+    assert format_ms(slot_ms).startswith("2026-02-")
 
 
 def test_upcoming_gives_as_many_slots_as_asked_for_in_order() -> None:

@@ -5,10 +5,13 @@ A `Schedule` is one of three frozen records, `Cron`, `Every` and `Once`, with th
 - `next_after(after_ms)`: the first slot strictly after, or None when none is left;
 - `latest_at_or_before(at_ms, not_before_ms)`: the newest slot in (not_before_ms, at_ms], or None;
 - `count(after_ms, until_ms, limit)`: how many slots lie in (after_ms, until_ms], at most `limit`;
+- `for_task(task)`: the schedule as the task with this ID has it, where slots depend on the ID (`H` in cron), else
+  itself; `needs_task`: whether they do and no ID is given yet;
 - `fingerprint`: a text that is the same for schedules with the same slots by the same rule, to notice a changed one;
 - `to_json()` and `from_json()`: plain dicts, as they stand in records and files.
 
-Slots lie within the years 1970 to 9999. The work of each call does not grow with the number of slots in between.
+Slots lie within the years 1970 to 9999. The work of each call does not grow with the number of slots in between,
+nor with the distance of the next one.
 A schedule that cannot be accepted, or that would never have a slot, raises `ScheduleError` when it is made.
 """
 

@@ -3,7 +3,7 @@
 The daylight saving rule is that of ISC cron, as cronie has it. An expression whose minute or hour field starts with `*`
 follows the wall clock: what is missing in a gap does not come, what is repeated comes twice. Any other expression names
 fixed times: a fixed time that falls in a gap of up to three hours comes once, right after the gap, however many of its
-times the gap holds; a fixed time that the clock shows twice comes once, the first time.
+times the gap holds; a fixed time that the clock shows twice comes once, the first time. Seconds change nothing in that.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from fencepost.core.schedule.cron_fields import FIELDS, CronField, FieldKind, parse_fields
+from fencepost.core.schedule.cron_fields import DAY_OF_WEEK, FIELDS, YEAR, CronField, FieldKind, choose, parse_fields
 from fencepost.core.schedule.cron_walk import times_of_day
-from fencepost.core.schedule.day_rule import DayRule
+from fencepost.core.schedule.day_forms import DayForm
+from fencepost.core.schedule.day_rule import ALL_YEARS, DayRule
 from fencepost.core.schedule.errors import ScheduleError
 from fencepost.core.schedule.json_keys import require_only
 from fencepost.core.schedule.wall_times import WallTimes
@@ -23,24 +24,41 @@ from fencepost.core.schedule.zone_clock import Stretch, ZoneClock, zone_clock
 from fencepost.core.times import MAX_S
 
 _LONGEST_GAP_S = 3 * 3600
+# Real time differs from wall time by less, and the clock is put on or back by less, in every zone.
+_NEAR_S = 2 * 86_400
+_BEGIN_S, _END_S = -_NEAR_S, MAX_S + _NEAR_S
 
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """Five fields (see `cron_fields`) in a zone of the time zone database. Raises ScheduleError.
+    """Five to seven fields (see `cron_fields`) in a zone of the time zone database. Raises ScheduleError.
 
-    Equal are those written equally; `fingerprint` is equal for those that mean the same.
+    Equal are those written equally; `fingerprint` is equal for those that mean the same. task: the ID that chooses what
+    `H` stands for; `for_task` gives it. Without one, `H` stands for every value that an ID may choose.
     """
 
     expression: str
     time_zone: str = "UTC"
+    task: str | None = None
     _plan: CronPlan = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name, value in (("cron", self.expression), ("time_zone", self.time_zone)):
             if not isinstance(value, str):
                 raise ScheduleError(name, f"must be a text, not {type(value).__name__}")
-        object.__setattr__(self, "_plan", _plan_of(self.expression, self.time_zone))
+        fields = _fields_of(self.expression)
+        if self.task is not None and not _has_hash(fields):
+            object.__setattr__(self, "task", None)
+        object.__setattr__(self, "_plan", _plan_of(choose(fields, self.task), self.time_zone))
+
+    @property
+    def needs_task(self) -> bool:
+        """Whether the slots depend on the ID of the task, which is not given yet."""
+        return self.task is None and _has_hash(_fields_of(self.expression))
+
+    def for_task(self, task: str) -> Cron:
+        """The schedule as the task with this ID has it; itself where that makes no difference. Raises ScheduleError."""
+        return Cron(self.expression, self.time_zone, task) if _has_hash(_fields_of(self.expression)) else self
 
     @property
     def fingerprint(self) -> str:
@@ -89,7 +107,7 @@ class CronPlan:
             wall_s = self.walls.first(self._wall_from(stretch, from_s), stretch.end_s + offset_s)
             if wall_s is not None:
                 return wall_s - offset_s
-            from_s = stretch.end_s
+            from_s = self._passed_over(stretch)
         return None
 
     def last(self, from_s: int, until_s: int) -> int | None:
@@ -103,7 +121,8 @@ class CronPlan:
                 return wall_s - offset_s
             if start_s == stretch.start_s and self._has_slot_after_gap(stretch):
                 return start_s
-            until_s = stretch.start_s - 1
+            earlier_s = self.walls.last(_BEGIN_S, stretch.start_s + offset_s + _NEAR_S)
+            until_s = -1 if earlier_s is None else min(stretch.start_s - 1, earlier_s + _NEAR_S)
         return None
 
     def count(self, from_s: int, until_s: int, limit: int) -> int:
@@ -114,12 +133,18 @@ class CronPlan:
             stretch = self.clock.stretch_at(from_s)
             offset_s = stretch.offset_s
             wall_s, end_wall_s = self._wall_from(stretch, from_s), min(stretch.end_s, until_s + 1) + offset_s
-            found += self.walls.count(wall_s, end_wall_s, limit - found)
+            within = self.walls.count(wall_s, end_wall_s)
             if from_s == stretch.start_s and self._has_slot_after_gap(stretch):
                 # A time that is right after the gap anyway is the same slot.
-                found += self.walls.first(wall_s, wall_s + 1) is None
-            from_s = stretch.end_s
+                within += self.walls.first(wall_s, wall_s + 1) is None
+            found += within
+            from_s = stretch.end_s if within else self._passed_over(stretch)
         return max(0, min(found, limit))
+
+    def _passed_over(self, stretch: Stretch) -> int:
+        """The time after a stretch from which on slots may come; years without any are passed over at once."""
+        later_s = self.walls.first(stretch.end_s + stretch.offset_s - _NEAR_S, _END_S)
+        return MAX_S + 1 if later_s is None else max(stretch.end_s, later_s - _NEAR_S)
 
     def _wall_from(self, stretch: Stretch, from_s: int) -> int:
         """The wall time from which on times count: for fixed times only where the clock had not come before."""
@@ -136,43 +161,69 @@ class CronPlan:
 
 
 @lru_cache(maxsize=16_384)
-def _plan_of(expression: str, time_zone: str) -> CronPlan:
+def _fields_of(expression: str) -> tuple[CronField, ...]:
+    return parse_fields(expression)
+
+
+def _has_hash(fields: tuple[CronField, ...]) -> bool:
+    return any(one.hashed for one in fields)
+
+
+@lru_cache(maxsize=16_384)
+def _plan_of(fields: tuple[CronField, ...], time_zone: str) -> CronPlan:
     clock = zone_clock(time_zone)
-    fields = parse_fields(expression)
-    minute, hour, day_of_month, month, day_of_week = fields
-    days = _day_rule(day_of_month.bits, month.bits, day_of_week.bits, day_of_month.star or day_of_week.star)
+    second, minute, hour, day_of_month, month, day_of_week, year = fields
+    both = day_of_month.star or day_of_week.star
+    forms = day_of_month.forms, day_of_week.forms
+    days = _day_rule(day_of_month.bits, month.bits, day_of_week.bits, both, year.bits, forms)
     if not days.ever_matches():
+        years = "" if year.bits == YEAR.everything else f" of the years {_listed(year)}"
+        weekday = (
+            f" that is among {_listed(day_of_week)} too" if both and day_of_week.bits != DAY_OF_WEEK.everything else ""
+        )
         raise ScheduleError(
             "cron",
-            f"never fires: no month among {_listed(month)} has a day among {_listed(day_of_month)}; "
+            f"never fires: no month among {_listed(month)}{years} has a day among {_listed(day_of_month)}{weekday}; "
             "allowed: days of the month that occur",
         )
     fixed = not (minute.star or hour.star)
-    walls = WallTimes(days, times_of_day(minute.values, hour.values))
+    walls = WallTimes(days, times_of_day(second.values, minute.values, hour.values))
     return CronPlan(walls, clock, fixed, _fingerprint(fields, time_zone))
 
 
 @lru_cache(maxsize=4096)
-def _day_rule(days_of_month: int, months: int, weekdays: int, both: bool) -> DayRule:
-    return DayRule(months=months, days_of_month=days_of_month, weekdays=weekdays, both=both)
+def _day_rule(
+    days_of_month: int,
+    months: int,
+    weekdays: int,
+    both: bool,
+    years: int,
+    forms: tuple[tuple[DayForm, ...], tuple[DayForm, ...]],
+) -> DayRule:
+    years = ALL_YEARS if years == YEAR.everything else years
+    return DayRule(months, days_of_month, weekdays, both, years, *forms)
 
 
 def _fingerprint(fields: tuple[CronField, ...], time_zone: str) -> str:
-    """The expression in one fixed way of writing: `*` for a star with all values, `*:` before other stars, numbers."""
+    """The expression in one fixed way of writing: `*` for a star with all values, `*:` before other stars, numbers.
+
+    Five fields where the second is 0 and the year any; else all seven.
+    """
     texts = [_canonical(kind, field) for kind, field in zip(FIELDS, fields, strict=True)]
+    if fields[0].bits == 1 and texts[-1] == "*":
+        texts = texts[1:-1]
     return f"cron {' '.join(texts)} {time_zone}"
 
 
 def _canonical(kind: FieldKind, cron_field: CronField) -> str:
-    star = cron_field.star and kind.key != "month"  # A star in the month field decides nothing.
-    everything = cron_field.bits == sum(1 << value for value in range(kind.lowest, kind.last + 1))
-    if everything and (cron_field.star or kind.key == "month"):
+    decides = kind.key not in ("second", "month", "year")  # In these a star decides nothing.
+    if cron_field.bits == kind.everything and (cron_field.star or not decides):
         return "*"
-    return f"*:{_listed(cron_field)}" if star else _listed(cron_field)
+    return f"*:{_listed(cron_field)}" if cron_field.star and decides else _listed(cron_field)
 
 
 def _listed(cron_field: CronField) -> str:
-    """`1-5,8`: the values, with runs of three and more as ranges."""
+    """`1-5,8,L`: the values, with runs of three and more as ranges, and then the days that depend on the month."""
     values = cron_field.values
     parts = []
     start = 0
@@ -182,4 +233,4 @@ def _listed(cron_field: CronField) -> str:
         run = values[start : place + 1]
         parts += [f"{run[0]}-{run[-1]}"] if len(run) > 2 else [str(one) for one in run]
         start = place + 1
-    return ",".join(parts)
+    return ",".join([*parts, *(form.text for form in cron_field.forms)])

@@ -43,6 +43,13 @@ class Every:
     def fingerprint(self) -> str:
         return f"every {self._interval_ms} {self.anchor_ms % self._interval_ms}"
 
+    @property
+    def needs_task(self) -> bool:
+        return False
+
+    def for_task(self, _task: str) -> Every:
+        return self
+
     def next_after(self, after_ms: int) -> int | None:
         after_ms = max(after_ms, -1)
         slot_ms = after_ms + self._interval_ms - (after_ms - self.anchor_ms) % self._interval_ms

@@ -31,6 +31,13 @@ class Once:
     def fingerprint(self) -> str:
         return f"once {self.at_ms}"
 
+    @property
+    def needs_task(self) -> bool:
+        return False
+
+    def for_task(self, _task: str) -> Once:
+        return self
+
     def next_after(self, after_ms: int) -> int | None:
         return self.at_ms if self.at_ms > after_ms else None
 

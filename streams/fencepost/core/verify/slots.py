@@ -38,7 +38,7 @@ class Slots:
         """The next event of the task. `promised`: a run that the end of the one before it announced."""
         kind, fields = event.kind, event.fields
         if kind == "defined" or kind == "deleted":
-            self._new_era(known, kind, fields, at)
+            self._new_era(task, known, kind, fields, at)
             return
         if kind == "missed":
             first_ms, last_ms = time_of(fields, "first"), time_of(fields, "last")
@@ -65,9 +65,9 @@ class Slots:
             waiting.add(said.work_slot_ms)
         for slot_ms in sorted(waiting):
             self._account(task, known, slot_ms, slot_ms, _NO_EVENT)
-        self._close_era(known)
+        self._close_era(task, known)
         if said is not None and known.problem is None:
-            self._decided(known, said.last_slot_ms, said.fingerprint, said.at)
+            self._decided(task, known, said.last_slot_ms, said.fingerprint, said.at)
             for slot_ms, at in known.pending.items():
                 if slot_ms <= said.last_slot_ms and slot_ms not in waiting:
                     text = f"slot {format_ms(slot_ms)} had to wait, and neither ran nor waits any more"
@@ -114,38 +114,38 @@ class Slots:
         if era.schedule is None and era.assumed:
             era.schedule = self._present(task, known)
             era.assumed = era.schedule is not None
-        return None if era.schedule is None else _schedule_of(era.schedule)
+        return None if era.schedule is None else _schedule_of(era.schedule, task)
 
     def _present(self, task: str, known: Known) -> ScheduleItems | None:
         items = known.schedule
         if items is None:
             declared = self._declared.get(task)
             items = None if declared is None else items_of(declared)
-        schedule = None if items is None else _schedule_of(items)
+        schedule = None if items is None else _schedule_of(items, task)
         if schedule is None or known.stated is None or known.stated.fingerprint != fingerprint_of(schedule):
             return None  # its owner has not taken it yet
         return items
 
-    def _new_era(self, known: Known, kind: str, fields: Mapping[str, Any], at: int) -> None:
+    def _new_era(self, task: str, known: Known, kind: str, fields: Mapping[str, Any], at: int) -> None:
         if kind == "defined" and "schedule" not in fields:
             return  # another definition with the same schedule: its slots go on
         if known.era.assumed:
             known.missing.clear()  # what was counted belongs to a schedule that nobody knows any more
         else:
-            self._close_era(known)
+            self._close_era(task, known)
         told = fields.get("schedule")
         items = tuple(sorted(told.items())) if isinstance(told, Mapping) else None
         known.era = Era(items, False, time_of(fields, "slots_after"), at)
 
-    def _close_era(self, known: Known) -> None:
-        schedule = None if known.era.schedule is None else _schedule_of(known.era.schedule)
+    def _close_era(self, task: str, known: Known) -> None:
+        schedule = None if known.era.schedule is None else _schedule_of(known.era.schedule, task)
         if schedule is not None:
             _advance(known, schedule, 0)
 
-    def _decided(self, known: Known, until_ms: int, fingerprint: str | None, at: int) -> None:
+    def _decided(self, task: str, known: Known, until_ms: int, fingerprint: str | None, at: int) -> None:
         """Slots up to `until_ms` were decided on, says the state: history, read later, must have them."""
         era = known.era
-        schedule = None if era.schedule is None else _schedule_of(era.schedule)
+        schedule = None if era.schedule is None else _schedule_of(era.schedule, task)
         if schedule is None or era.edge_ms is None or fingerprint != fingerprint_of(schedule):
             return
         following = schedule.next_after(era.edge_ms)
@@ -180,9 +180,17 @@ def items_of(schedule: Schedule) -> ScheduleItems:
     return tuple(sorted(schedule.to_json().items()))
 
 
+def _schedule_of(items: ScheduleItems, task: str) -> Schedule | None:
+    """The schedule of the task with this ID. None: of a kind that this version does not know."""
+    schedule = _known_schedule(items)
+    try:
+        return None if schedule is None else schedule.for_task(task)
+    except ScheduleError:
+        return None
+
+
 @lru_cache(maxsize=1024)
-def _schedule_of(items: ScheduleItems) -> Schedule | None:
-    """None: of a kind that this version does not know."""
+def _known_schedule(items: ScheduleItems) -> Schedule | None:
     try:
         return schedule_from_json(dict(items))
     except ScheduleError:
