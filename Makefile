@@ -52,12 +52,17 @@ lock: ## Compile the locked requirements again (ARGS=--upgrade for newer version
 # --- tests -----------------------------------------------------------------------------------------------------------
 
 .PHONY: test
-test: test-fast test-simulation test-model test-kafka test-containers test-faults test-acceptance ## All tests, the fast ones first
+test: test-fast test-croniter test-simulation test-model test-kafka test-containers test-faults test-acceptance ## All tests, the fast ones first
 
 .PHONY: test-fast
 test-fast: venv ## Tests that need no broker
 	$(call banner,fast tests: no broker)
 	$(call attempt,-n auto,-m 'not kafka and not faults and not containers and not acceptance and not model and not simulation')
+
+.PHONY: test-croniter
+test-croniter: venv ## The schedule tests with the oldest croniter that is allowed and the newest
+	$(call banner,schedules under both releases of croniter)
+	$(PY) tests/core/schedule/under_croniter.py 5.0.1 7.0.0 -- -n auto $(ARGS)
 
 .PHONY: test-simulation
 test-simulation: venv ## 10,000 simulated histories, and a search without each safeguard

@@ -209,6 +209,22 @@ def test_what_is_at_its_default_is_left_out() -> None:
     }
 
 
+def test_the_id_chooses_what_the_schedule_leaves_open_and_the_record_stays_as_it_is() -> None:
+    value = b'{"handler": {"kind": "python", "function": "f"}, "schedule": {"cron": "H H * * *"}}'
+    one, other = (read_definition(task, value)[1] for task in (b"invoice/1", b"invoice/2"))
+    assert one is not None
+    assert other is not None
+    assert one.schedule == Cron("H H * * *", task="invoice/1")
+    assert other.schedule == Cron("H H * * *", task="invoice/2")
+    assert b'"H H * * *"' in encode_definition(one)
+    assert read_definition(b"invoice/1", encode_definition(one)) == ("invoice/1", one)
+    rare = value.replace(b"H H * * *", b"0 0 0 H 2 */7 2026")
+    assert read_definition(b"3", rare)[1] is not None
+    with pytest.raises(BadRecord, match="never fires") as refusal:
+        read_definition(b"0", rare)
+    assert refusal.value.field == "schedule.cron"
+
+
 def test_equal_schedules_are_one_object() -> None:
     value = json.dumps({"handler": HANDLER, "schedule": {"cron": "1 2 3 4 *"}}).encode()
     first, second = read_definition(b"a", value)[1], read_definition(b"b", value)[1]

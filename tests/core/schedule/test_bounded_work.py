@@ -78,10 +78,13 @@ def test_a_slot_thousands_of_years_away_is_found_at_once(steps: list[str]) -> No
     assert Cron("0 0 0 1 1 ? 1970", "Europe/Berlin").latest_at_or_before(MAX_MS, 0) is None
     assert Cron("0 0 1 1 1 ? 1970", "Europe/Berlin").latest_at_or_before(MAX_MS, -1) == 0
     assert Cron("0 0 0 2 2 ? */400", "Europe/Berlin").next_after(NOW_MS) == parse_rfc3339("2370-02-02T00:00:00+01:00")
+    assert steps.count("_load") < 30
+    assert len(steps) < 300
+
+
+def test_rare_slots_of_the_whole_calendar_are_counted() -> None:
     leap_years = sum(calendar.isleap(year) for year in range(2026, 10_000))
     assert Cron("0 0 0 29 2 ? 2026-9999/1", "UTC").count(0, MAX_MS, 10**9) == leap_years
-    assert len(steps) < 60_000
-    assert steps.count("_load") < 30
 
 
 def test_seconds_are_not_listed_one_by_one() -> None:

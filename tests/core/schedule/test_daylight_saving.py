@@ -55,6 +55,14 @@ BERLIN_REPEAT = ("Europe/Berlin", "2026-10-25T00:59:59+02:00", "2026-10-25T03:59
             NEW_YORK_REPEAT,
             ["2026-11-01T01:30:00-04:00", "2026-11-01T01:30:00-05:00", "2026-11-01T02:30:00-05:00"],
         ),
+        (
+            "*/15 2 * * *",
+            BERLIN_REPEAT,
+            [
+                f"2026-10-25T02:{minute:02d}:00+0{offset}:00"
+                for offset, minute in [(2, 0), (2, 15), (2, 30), (2, 45), (1, 0), (1, 15), (1, 30), (1, 45)]
+            ],
+        ),
         # Fixed times in a gap: one slot right after it, however many times it holds.
         ("30 2 * * *", NEW_YORK_GAP, ["2026-03-08T03:00:00-04:00"]),
         ("0,30 2 * * *", NEW_YORK_GAP, ["2026-03-08T03:00:00-04:00"]),
