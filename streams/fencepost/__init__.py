@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fencepost.version import __version__
 
 if TYPE_CHECKING:
-    from fencepost.app import App, AppError, Command, Cron, Every, Once, Retry, at, every
+    from fencepost.app import App, AppError, Command, Cron, Every, Http, Once, Retry, at, every
     from fencepost.client import Client, Handle, RunFailed
     from fencepost.run_context import RunContext
     from fencepost.settings import Settings, SettingsError
@@ -26,6 +26,7 @@ __all__ = [
     "Cron",
     "Every",
     "Handle",
+    "Http",
     "Once",
     "Retry",
     "RunContext",
@@ -47,6 +48,7 @@ _HOMES = {
     "Command": "fencepost.app",
     "Cron": "fencepost.app",
     "Every": "fencepost.app",
+    "Http": "fencepost.app",
     "Once": "fencepost.app",
     "Retry": "fencepost.app",
     "Client": "fencepost.client",

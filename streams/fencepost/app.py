@@ -25,6 +25,7 @@ from fencepost.core.task import (
     CommandHandler,
     Definition,
     Handler,
+    HttpHandler,
     Isolation,
     OnHandover,
     OnInterruption,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from fencepost.settings import Settings
     from fencepost.views.rule import Rule
 
-__all__ = ["App", "AppError", "Command", "Cron", "Every", "Once", "Retry", "at", "every", "load_app"]
+__all__ = ["App", "AppError", "Command", "Cron", "Every", "Http", "Once", "Retry", "at", "every", "load_app"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _E = TypeVar("_E", bound=StrEnum)
@@ -61,6 +62,20 @@ def Command(*argv: str, env: Mapping[str, str] | None = None, cwd: str | None = 
     if not argv:
         raise AppError("a command needs at least the path of an executable")
     return CommandHandler(tuple(argv), tuple(sorted((env or {}).items())), cwd)
+
+
+def Http(url: str, *, method: str = "POST", **fields: Any) -> HttpHandler:
+    """An HTTP request as a task's handler, for `App.http`. Raises AppError.
+
+    fields: as in a definition's record (`headers`, `body`, `success`, `retry_statuses`, `timeout_s`, `redirects`).
+    """
+    from fencepost.codec import BadRecord
+    from fencepost.wire.http_handler import checked_http
+
+    try:
+        return checked_http({"kind": "http", "url": url, "method": method, **fields})
+    except BadRecord as bad:
+        raise AppError(str(bad)) from bad
 
 
 def every(interval: str | float | timedelta, anchor: str | datetime | None = None) -> Every:
@@ -131,7 +146,7 @@ class App:
 
         return declare
 
-    def command(self, task: str, handler: CommandHandler, **fields: Any) -> None:
+    def command(self, task: str, handler: CommandHandler | HttpHandler, **fields: Any) -> None:
         """Declare a command as what runs `task`; fields as for `task`. Commands have a process of their own."""
         timeout = fields.pop("timeout", None)
         fields["timeout_s"] = None if timeout is None else _seconds("timeout", timeout)
@@ -140,6 +155,10 @@ class App:
             if key in fields:
                 fields[key] = _chosen(kind, key, fields[key])
         self._declare(_definition(task, handler, **fields))
+
+    def http(self, task: str, handler: HttpHandler, **fields: Any) -> None:
+        """Declare an HTTP request as what runs `task`; fields as for `task`. One process makes many at a time."""
+        self.command(task, handler, isolation=fields.pop("isolation", Isolation.SHARED), **fields)
 
     def function(self, name: str | None = None) -> Callable[[_F], _F]:
         """Make the function below known by a name, for tasks that are defined in files. Raises AppError."""

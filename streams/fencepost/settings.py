@@ -75,6 +75,7 @@ OWNED_CLIENT_PROPERTIES: Mapping[str, str] = {
 
 _NAMESPACE = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 _WORKER_ID = re.compile(r"[a-zA-Z0-9._-]{1,100}")
+_CALL_HOST = re.compile(r"(\*|(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:([0-9]{1,5}|\*))?")
 _APP = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
@@ -185,6 +186,15 @@ def _variables(value: Any) -> tuple[str, ...]:
     return _list(value, allowed, lambda item: re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", item) is not None)
 
 
+def _call_hosts(value: Any) -> tuple[str, ...]:
+    allowed = (
+        "a list of hosts, such as api.example.com (ports 80 and 443), api.example.com:8443, api.example.com:*, "
+        "*.example.com or [::1]:8080 (in a variable: separated by ',')"
+    )
+    items = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    return _list(items, allowed, lambda item: _CALL_HOST.fullmatch(item) is not None)
+
+
 def _fence_command(value: Any) -> tuple[str, ...]:
     """A program and its arguments. In a variable: as in a shell, which is not used for anything else."""
     allowed = (
@@ -253,6 +263,10 @@ _KEYS: tuple[_Key, ...] = (
     _Key("worker.logs", "logs", _flag),
     _Key("worker.http_host", "http_host", _text),
     _Key("worker.http_port", "http_port", _count(0, 65535)),
+    _Key("call.hosts", "call_hosts", _call_hosts),
+    _Key("call.ca_file", "call_ca_file", _text),
+    _Key("call.cert_file", "call_cert_file", _text),
+    _Key("call.key_file", "call_key_file", _text),
     _Key("fence.command", "fence_command", _fence_command),
     _Key("fence.timeout_s", "fence_timeout_s", _number(0.1, 3600)),
     _Key("logging.level", "log_level", _choice("debug", "info", "warning", "error")),
@@ -307,6 +321,10 @@ class Settings:
     logs: bool = True
     http_host: str = "127.0.0.1"
     http_port: int | None = None
+    call_hosts: tuple[str, ...] = ()
+    call_ca_file: str | None = None
+    call_cert_file: str | None = None
+    call_key_file: str | None = None
     fence_command: tuple[str, ...] = ()
     fence_timeout_s: float = 10.0
     log_level: str = "info"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.app import App, AppError, Command, at, every, load_app
+from fencepost.app import App, AppError, Command, Http, at, every, load_app
 from fencepost.core.schedule import Cron, Every, Once, ScheduleError
 from fencepost.core.task import Overlap, Retry
 from fencepost.wire.definition import definition_from_json
@@ -49,6 +49,7 @@ def test_a_task_is_declared_as_the_definition_record_would_say_it() -> None:
 def test_what_is_declared_reads_back_as_the_same_definition() -> None:
     app = App("shop")
     app.command("clean", Command("/bin/true", "-x", env={"A": "1"}), schedule=every("1h30m"), timeout=10)
+    app.http("call", Http("http://a/b", method="GET", success=[200, "404-410"], timeout_s="5s"), timeout="1m")
     app.task("t", schedule=at("2026-12-01T08:00:00+01:00"), overlap="cancel", payload={"n": 1})(print)
     back = [definition_from_json(body["task"], body) for body in app.declared()]
     assert back == app.definitions()
@@ -135,6 +136,13 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     return name
+
+
+def test_a_wrong_http_request_is_named() -> None:
+    with pytest.raises(AppError, match=r"handler\.url: is not a URL"):
+        Http("api.example.com")
+    with pytest.raises(AppError, match=r"handler\.colour: unknown field; allowed: kind, url, method"):
+        Http("http://a", colour="red")
 
 
 def test_an_app_is_found_by_its_name(shop: str) -> None:

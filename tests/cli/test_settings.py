@@ -101,7 +101,7 @@ def test_a_property_that_is_not_the_users_to_set_is_refused(tmp_path: Path, name
             r"unknown setting worker\.slot in .*my\.toml \(did you mean worker\.slots\?\); allowed: ",
         ),
         ("[wroker]\nslots = 1", r"unknown setting wroker .*allowed: .*\[worker\]"),
-        ("slots = 1", r"unknown setting slots .*allowed: \[fence\], \[kafka\]"),
+        ("slots = 1", r"unknown setting slots .*allowed: \[call\], \[fence\], \[kafka\]"),
         ("[worker]\nslots = 0", r"worker\.slots in .*my\.toml is 0; allowed: a whole number from 1 to 100000"),
         ("[worker]\nslots = 1.5", r"worker\.slots .* is 1\.5; allowed: a whole number"),
         ("[worker]\nslots = true", r"worker\.slots .* is True; allowed: a whole number"),
@@ -120,6 +120,9 @@ def test_a_property_that_is_not_the_users_to_set_is_refused(tmp_path: Path, name
         ('[kafka]\nbootstrap = ""', "allowed: a text that is not empty"),
         ("[profile]\nmargin_s = 30", r"profile\.margin_s is 30; allowed: less than profile\.lease_ttl_s"),
         ("[profile]\nrenewal_s = 26", r"profile\.renewal_s is 26; allowed: less than"),
+        ('[call]\nhosts = ["http://a"]', r"call\.hosts .* allowed: a list of hosts, such as api\.example\.com"),
+        ('[call]\nhosts = ["a:b"]', "allowed: a list of hosts"),
+        ('[call]\nca_file = ""', "allowed: a text that is not empty"),
         ("[worker", "is not valid TOML"),
     ],
 )
@@ -154,6 +157,13 @@ def test_lists_and_flags_come_from_variables_too() -> None:
     settings = Settings.load([], {"FENCEPOST_COMMANDS": "/bin/true:/bin/false", "FENCEPOST_LOGS": "off"})
     assert settings.commands == ("/bin/true", "/bin/false")
     assert settings.logs is False
+
+
+def test_hosts_that_may_be_called_come_from_every_layer(tmp_path: Path) -> None:
+    hosts = ("api.example.com", "*.example.com:8443", "*", "[::1]:8080", "a:*")
+    assert load(tmp_path, f"[call]\nhosts = {list(hosts)}").call_hosts == hosts
+    assert Settings.load([], {"FENCEPOST_CALL_HOSTS": ", ".join(hosts)}).call_hosts == hosts
+    assert load(tmp_path, '[call]\nhosts = ["a"]', call_hosts=["b"]).call_hosts == ("b",)
 
 
 def test_the_handover_limit_ends_with_the_session_under_the_classic_protocol() -> None:

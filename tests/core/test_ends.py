@@ -15,6 +15,22 @@ def running(**fields: object) -> Play:
     return play
 
 
+def test_a_failure_that_would_be_the_same_again_ends_the_work_whatever_attempts_are_left() -> None:
+    play = running(retry=Retry(attempts=5))
+    play.end(Outcome.FAILED, error="410 Gone", final=True)
+    assert play.status is Status.IDLE
+    assert play.told("failed")[-1]["given_up"] == "failed in attempt 1: it would fail again"
+    assert len(play.of(GiveUp)) == 1
+
+
+def test_a_run_that_was_stopped_is_no_such_failure() -> None:
+    play = running(retry=Retry(attempts=5))
+    play.cancel()
+    play.end(Outcome.FAILED, error="410 Gone", final=True)
+    assert play.kinds()[-1] == "cancelled"
+    assert play.of(GiveUp) == []
+
+
 # -- by itself ------------------------------------------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ PURE_STANDARD_LIBRARY = {
 
 # Library → where it may be imported, as paths below streams/fencepost (a folder ends with "/").
 ONE_PLACE = {
+    "aiohttp": ("views/", "worker/guard/http_calls.py"),
     "aiokafka": ("views/",),
     "confluent_kafka": ("kafka/",),
     "croniter": ("core/schedule/cron_walk.py",),
@@ -29,6 +30,7 @@ ONE_PLACE = {
     "psycopg": ("fencing/postgres.py",),
     "sqlalchemy": ("fencing/sqlalchemy.py",),
     "sqlite3": ("audit/spill.py",),
+    "yarl": ("worker/guard/http_calls.py",),
 }
 NOT_IN_THE_PACKAGE = {"pytest", "testcontainers", "hypothesis", "tests"}
 CLOCK_CALLS = {"now", "utcnow", "today"}

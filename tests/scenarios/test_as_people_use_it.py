@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 import uuid
 from collections.abc import Iterator
@@ -11,10 +12,13 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from fencepost.core.ids import partition_of
 from fencepost.core.schedule import Every
-from fencepost.core.task import CommandHandler, Definition, Isolation
+from fencepost.core.task import CommandHandler, Definition, HttpHandler, Isolation, Retry
 from fencepost.core.times import format_ms
+from fencepost.fencing.http import token_in
 from tests.scenarios.stage import Stage, on_stage, python_task
+from tests.worker.http_server import Answer, Request, Server
 
 if TYPE_CHECKING:
     from fencepost.broker import Cluster
@@ -150,3 +154,37 @@ def test_what_was_typed_wrongly_is_said_with_exit_code_2_and_sends_nothing(
     assert done.stdout == ""
     assert message in done.stderr
     assert not stage.began("t/x")
+
+
+def test_an_http_task_is_tried_again_or_not_as_its_server_answers(stage: Stage) -> None:
+    statuses = {"/flaky": [503, 200], "/gone": [410]}
+
+    def answer(request: Request) -> Answer:
+        left = statuses[request.path]
+        return Answer(left.pop(0) if len(left) > 1 else left[0])
+
+    with Server(answer) as server:
+        stage.start("caller", "--allow-host", server.host)
+        stage.all_hold("a", "caller")
+        retry = Retry(attempts=3, delay_s=0.1)
+        for path in statuses:
+            # With one of two workers allowed to call: where the other owns the ID, its run would wait.
+            task = next(
+                f"{path[1:]}/{n}"
+                for n in range(100)
+                if stage.holders().get(partition_of(f"{path[1:]}/{n}".encode(), 4)) == "caller"
+            )
+            stage.define(Definition(task, HttpHandler(server.url(path)), retry=retry))
+            stage.trigger(task, payload={"n": 1})
+            event = stage.wait_kind(task, "succeeded" if path == "/flaky" else "failed")
+            epochs = [token_in(request.headers).epoch for request in server.got if request.path == path]
+            if path == "/flaky":
+                assert (event["epoch"], event["result"], epochs) == (2, {"status": 200}, [1, 2])
+                error = stage.wait_kind(task, "failed", epoch=1)["error"]
+                assert error == f"POST {server.url(path)}: 503 Service Unavailable"
+            else:
+                assert (event["epoch"], epochs) == (1, [1])
+                assert event["given_up"] == "failed in attempt 1: it would fail again"
+        stage.workers["caller"].signal(signal.SIGTERM)
+        stage.wait_ended(stage.workers["caller"])
+    stage.cli("verify")

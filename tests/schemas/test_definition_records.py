@@ -12,17 +12,20 @@ from fencepost.core.schedule import Cron, Every, Once
 from fencepost.core.task import (
     CommandHandler,
     Definition,
+    HttpHandler,
     Isolation,
     OnHandover,
     OnInterruption,
     Overlap,
     PythonHandler,
+    Redirects,
     Retry,
     default_overlap,
 )
 from fencepost.wire.definition import definition_from_json, definition_to_json, encode_definition, read_definition
 
 HANDLER = {"kind": "python", "function": "report"}
+HTTP = {"kind": "http", "url": "https://api.example.com:8443/orders?x=1"}
 
 
 def refusal(body: dict[str, Any]) -> BadRecord:
@@ -87,6 +90,34 @@ def test_every_field_is_read() -> None:
     assert read_definition(b"report", encode_definition(definition)) == ("report", definition)
 
 
+def test_every_field_of_an_http_request_is_read() -> None:
+    assert definition_from_json("a", {"handler": HTTP}).handler == HttpHandler(HTTP["url"])
+    body = {
+        **HTTP,
+        "method": "DELETE",
+        "headers": {"X-B": "2", "X-A": "1"},
+        "body": "payload",
+        "success": [204, "404-410"],
+        "retry_statuses": [],
+        "timeout_s": "1m",
+        "redirects": "allowed_hosts",
+    }
+    handler = HttpHandler(
+        HTTP["url"],
+        "DELETE",
+        (("X-A", "1"), ("X-B", "2")),
+        True,
+        ((204, 204), (404, 410)),
+        (),
+        60.0,
+        Redirects.ALLOWED_HOSTS,
+    )
+    assert definition_from_json("a", {"handler": body}).handler == handler
+    get = definition_from_json("a", {"handler": {**HTTP, "method": "GET"}}).handler
+    assert isinstance(get, HttpHandler)
+    assert not get.sends_payload
+
+
 def test_the_overlap_policy_follows_the_schedule_where_nothing_is_said() -> None:
     assert definition_from_json("a", {"handler": HANDLER}).overlap is Overlap.BUFFER_ALL
     assert definition_from_json("a", {"handler": HANDLER, "schedule": {"every_s": 60}}).overlap is Overlap.BUFFER_ONE
@@ -116,7 +147,11 @@ def test_what_is_no_definition_is_refused(value: bytes) -> None:
     [
         ({"handler": None}, "handler", "allowed: an object"),
         ({"handler": {}}, "handler.kind", "is missing"),
-        ({"handler": {"kind": "shell"}}, "handler.kind", '"shell" is not allowed; allowed: "python", "command"'),
+        (
+            {"handler": {"kind": "shell"}},
+            "handler.kind",
+            '"shell" is not allowed; allowed: "python", "command", "http"',
+        ),
         ({"handler": {"kind": "python"}}, "handler.function", "is missing"),
         (
             {"handler": {"kind": "python", "function": "a", "argv": []}},
@@ -128,6 +163,24 @@ def test_what_is_no_definition_is_refused(value: bytes) -> None:
         ({"handler": {"kind": "command", "argv": ["a", 1]}}, "handler.argv[1]", "1 is not allowed; allowed: a string"),
         ({"handler": {"kind": "command", "argv": ["a\0"]}}, "handler.argv[0]", "match"),
         ({"handler": {"kind": "command", "argv": ["a"], "env": {"A": 1}}}, "handler.env.A", "allowed: a string"),
+        ({"handler": {"kind": "http"}}, "handler.url", "is missing"),
+        ({"handler": {"kind": "http", "url": "ftp://a/b"}}, "handler.url", "allowed: http:// or https://"),
+        ({"handler": {"kind": "http", "url": "http://user@a/b"}}, "handler.url", "without user"),
+        ({"handler": {"kind": "http", "url": "http://a\\b/"}}, "handler.url", "backslashes"),
+        ({"handler": {"kind": "http", "url": "http://a/#b"}}, "handler.url", "fragment"),
+        ({"handler": {"kind": "http", "url": "http://a:70000/"}}, "handler.url", "allowed: http:// or https://"),
+        ({"handler": {**HTTP, "method": "post"}}, "handler.method", 'allowed: "GET", "HEAD", "POST"'),
+        ({"handler": {**HTTP, "argv": []}}, "handler.argv", "unknown field; allowed: kind, url, method"),
+        ({"handler": {**HTTP, "headers": {"Host": "b"}}}, "handler.headers.Host", "leave it out"),
+        ({"handler": {**HTTP, "headers": {"fencepost-epoch": "9"}}}, "handler.headers.fencepost-epoch", "leave it out"),
+        ({"handler": {**HTTP, "headers": {"A": "1", "a": "2"}}}, "handler.headers.a", "given twice"),
+        ({"handler": {**HTTP, "headers": {"A": "1\r\nB: 2"}}}, "handler.headers.A", "match"),
+        ({"handler": {**HTTP, "success": [99]}}, "handler.success[0]", "100 to 599"),
+        ({"handler": {**HTTP, "success": ["2xx"]}}, "handler.success[0]", 'or a range such as "200-299"'),
+        ({"handler": {**HTTP, "retry_statuses": ["299-200"]}}, "handler.retry_statuses", "low end first"),
+        ({"handler": {**HTTP, "timeout_s": 0}}, "handler.timeout_s", "no time"),
+        ({"handler": {**HTTP, "redirects": "all"}}, "handler.redirects", '"same_host", "allowed_hosts", "none"'),
+        ({"handler": {**HTTP, "method": "GET", "body": "payload"}}, "handler.body", "a GET has no body"),
         ({"schedule": {"cron": "61 * * * *"}}, "schedule.cron.minute", ""),
         ({"schedule": {"cron": "0 2 * * *", "time_zone": "Mars/Olympus"}}, "schedule.time_zone", ""),
         ({"schedule": {}}, "schedule", "none of cron, every_s, at"),
@@ -168,6 +221,17 @@ definitions = st.builds(
     handler=st.builds(PythonHandler, st.text("abc", min_size=1))
     | st.builds(
         CommandHandler, st.tuples(st.text("xyz/ ", min_size=1)), st.just((("A", "1"),)), st.none() | st.just("/")
+    )
+    | st.builds(
+        HttpHandler,
+        st.sampled_from(["http://a", "https://[::1]:8080/x?y=z"]),
+        st.sampled_from(["POST", "PUT", "PATCH", "DELETE"]),
+        st.just((("A", "1"),)),
+        st.booleans(),
+        st.just(((200, 204), (404, 404))),
+        st.sampled_from([(), ((500, 599),)]),
+        durations,
+        st.sampled_from(Redirects),
     ),
     schedule=st.sampled_from(
         [None, Cron("*/5 * * * *"), Every(60), Every(1.5, 1_700_000_000_000), Once(1_700_000_000_123)]

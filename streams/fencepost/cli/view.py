@@ -196,6 +196,8 @@ def describe_handler(definition: Definition) -> str:
     from fencepost.wire.definition import definition_to_json
 
     handler: dict[str, Any] = definition_to_json(definition)["handler"]
+    if handler["kind"] == "http":
+        return f"{handler.get('method', 'POST')} {handler['url']}"
     return str(handler["function"]) if handler["kind"] == "python" else " ".join(handler["argv"])
 
 

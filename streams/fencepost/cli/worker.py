@@ -25,6 +25,9 @@ def worker(
     command: Annotated[
         list[str] | None, typer.Option("--allow", help="An executable that tasks may start; may be given often.")
     ] = None,
+    call_hosts: Annotated[
+        list[str] | None, typer.Option("--allow-host", help="A host that HTTP tasks may call; may be given often.")
+    ] = None,
     profile: Annotated[str | None, typer.Option("--profile", help="standard, swift or quick.")] = None,
     http_port: Annotated[
         int | None, typer.Option("--http-port", help="Serve /livez, /readyz and /metrics; 0 for any free port.")
@@ -50,6 +53,7 @@ def worker(
         lanes=lanes,
         worker_id=worker_id,
         commands=command or None,
+        call_hosts=call_hosts or None,
         profile=profile,
         http_port=http_port,
         http_host=http_host,

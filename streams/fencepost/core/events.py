@@ -77,6 +77,7 @@ class Ended:
     names: tuple[str, ...] = ()  # of the exception's class and its bases
     exit_code: int | None = None  # of a command
     limit: str | None = None  # TIMED_OUT: by which limit, where it was not the run's own: "heartbeat"
+    final: bool = False  # a failure that would be the same again: the attempts that are left are not made
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ _SIGNS: Final = "*?["
 
 def why_not_again(retry: Retry, ended: Ended) -> str | None:
     """The reason in words for which the error is not tried again; None: it is."""
+    if ended.final:
+        return "it would fail again"
     if not retry.on and not retry.never:
         return None
     for item in retry.never:

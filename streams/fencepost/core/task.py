@@ -98,7 +98,32 @@ class CommandHandler:
     cwd: str | None = None
 
 
-Handler = PythonHandler | CommandHandler
+class Redirects(StrEnum):
+    """Where an HTTP handler may be sent on to."""
+
+    SAME_HOST = "same_host"
+    ALLOWED_HOSTS = "allowed_hosts"  # any host on the worker's list
+    NONE = "none"  # the answer counts as it is
+
+
+@dataclass(frozen=True, slots=True)
+class HttpHandler:
+    """An HTTP request. Its host must be on the worker's list of hosts. Ranges of statuses include both ends.
+
+    `headers` go with the request, besides those that name the run. `timeout_s` is for the whole exchange.
+    """
+
+    url: str
+    method: str = "POST"
+    headers: tuple[tuple[str, str], ...] = ()
+    sends_payload: bool = True  # as JSON, if there is one
+    success: tuple[tuple[int, int], ...] = ((200, 299),)
+    retried: tuple[tuple[int, int], ...] = ((408, 408), (425, 425), (429, 429), (500, 599))  # of the other statuses
+    timeout_s: float = 60.0
+    redirects: Redirects = Redirects.SAME_HOST
+
+
+Handler = PythonHandler | CommandHandler | HttpHandler
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from fencepost.core.task import (
     CommandHandler,
     Definition,
     Handler,
+    HttpHandler,
     Isolation,
     OnHandover,
     OnInterruption,
@@ -25,6 +26,7 @@ from fencepost.core.task import (
 )
 from fencepost.core.times import parse_duration
 from fencepost.wire.edge import PAYLOAD_BYTES, read_key, require_object, require_size, task_of
+from fencepost.wire.http_handler import http_to_json, read_http
 from fencepost.wire.schema import check
 
 _new_definition = builder(Definition)
@@ -163,6 +165,8 @@ def _refused(error: ScheduleError) -> BadRecord:
 def _handler(body: dict[str, Any]) -> Handler:
     if body["kind"] == "python":
         return _python_handler(body["function"])
+    if body["kind"] == "http":
+        return read_http(body)
     env: Mapping[str, str] = body.get("env", {})
     return CommandHandler(tuple(body["argv"]), tuple(sorted(env.items())), body.get("cwd"))
 
@@ -175,6 +179,8 @@ def _python_handler(function: str) -> PythonHandler:
 def _handler_to_json(handler: Handler) -> dict[str, Any]:
     if isinstance(handler, PythonHandler):
         return {"kind": "python", "function": handler.function}
+    if isinstance(handler, HttpHandler):
+        return http_to_json(handler)
     body: dict[str, Any] = {"kind": "command", "argv": list(handler.argv)}
     if handler.env:
         body["env"] = dict(handler.env)

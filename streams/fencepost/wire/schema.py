@@ -60,6 +60,8 @@ def _explain(error: jsonschema_rs.ValidationError, schema: dict[str, Any]) -> Ba
         return BadRecord(f"{shown} is out of range; allowed:{_range(here).replace(',', '', 1)}", field)
     if name in ("minLength", "maxLength"):
         return BadRecord(f"has {len(str(error.instance))} characters; allowed: {_length(here)}", field)
+    if name == "pattern" and "title" in here:
+        return BadRecord(f"{shown} is not allowed; allowed: {here['title']}", field)
     return BadRecord(_cut(str(error.message)), field)
 
 

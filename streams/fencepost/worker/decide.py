@@ -131,6 +131,7 @@ class Decisions:
                 ended.names,
                 ended.exit_code,
                 ended.limit,
+                ended.final,
             )
         if self._intake.apply(partition, part, ended.task, event, now_ms):
             part.reports.append(ended)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from fencepost.core.making import named
-from fencepost.core.task import Definition, Handler, PythonHandler
+from fencepost.core.task import Definition, Handler, HttpHandler, PythonHandler
+from fencepost.worker.guard.hosts import AllowedHosts
 
 MADE_LIMIT = 100_000
 
@@ -43,8 +45,15 @@ class Declared:
                 return made
         return None
 
-    def can_run(self, handler: Handler, commands: Iterable[str]) -> bool:
+    def can_run(self, handler: Handler, commands: Iterable[str], call_hosts: tuple[str, ...]) -> bool:
         """Whether this worker has the handler. One that lacks it leaves the run waiting as ``no_handler``."""
         if isinstance(handler, PythonHandler):
             return handler.function in self.functions
+        if isinstance(handler, HttpHandler):
+            return _may_call(handler.url, call_hosts)
         return handler.argv[0] in set(commands)
+
+
+@lru_cache(maxsize=4096)
+def _may_call(url: str, hosts: tuple[str, ...]) -> bool:
+    return AllowedHosts(hosts).refusal_of(url) is None

@@ -208,7 +208,8 @@ class Intake:
         """Whether this worker has the task's handler. If not, its runs wait here, and that is said once."""
         definition = task.definition
         assert definition is not None
-        if self._context.declared.can_run(definition.handler, self._context.settings.commands):
+        settings = self._context.settings
+        if self._context.declared.can_run(definition.handler, settings.commands, settings.call_hosts):
             return True
         if task_id not in partition.without_handler:
             partition.without_handler.add(task_id)

@@ -50,6 +50,7 @@ class RunEnded:
     exit_code: int | None = None
     names: tuple[str, ...] = ()  # of the exception's class and its bases, where a function failed
     limit: str | None = None  # TIMED_OUT by another limit than the run's own: "heartbeat"
+    final: bool = False  # a failure that would be the same again
 
 
 @dataclass(frozen=True, slots=True)

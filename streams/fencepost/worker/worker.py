@@ -34,7 +34,7 @@ from fencepost.worker.clock import Clock
 from fencepost.worker.context import LaneContext
 from fencepost.worker.declared import Declared
 from fencepost.worker.guard.client import GuardedRunners, GuardLost
-from fencepost.worker.guard.settings import RunnerSettings
+from fencepost.worker.guard.settings import CallSettings, RunnerSettings
 from fencepost.worker.http import HttpServer
 from fencepost.worker.identity import new_identity
 from fencepost.worker.lane import Lane
@@ -130,7 +130,7 @@ class Worker:
         notes = tuple(dict.fromkeys((*mechanism.notes, *filter(None, [clock_warning()]))))
         for note in notes:
             self._log.warning("weaker than it could be", what=note)
-        handlers = (*sorted(runners[0].handlers), *self._settings.commands)
+        handlers = (*sorted(runners[0].handlers), *self._settings.commands, *self._settings.call_hosts)
         about = About(handlers, {"containment": mechanism.containment, "scheduling": mechanism.scheduling}, notes)
         return Roster(self._settings, self._topics, self._identity, about, self._load, self._log)
 
@@ -324,6 +324,7 @@ def _runner_settings(settings: Settings, slots: int) -> RunnerSettings:
         beat_ttl_s=max(settings.lease_ttl_s, LONGEST_CALL_S),
         commands=settings.commands,
         keep_env=settings.keep_env,
+        calls=CallSettings(settings.call_hosts, settings.call_ca_file, settings.call_cert_file, settings.call_key_file),
         uid=settings.uid,
         gid=settings.gid,
         strict_stop=settings.strict_stop,

@@ -7,7 +7,7 @@ import contextvars
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from fencepost.run_context import RunContext
@@ -24,14 +24,14 @@ _TOKEN: contextvars.ContextVar[int] = contextvars.ContextVar("fencepost_token", 
 class AsyncRunner:
     def __init__(
         self,
-        functions: Mapping[str, Callable[[RunContext], Any]],
+        function_of: Callable[[Any], Callable[[RunContext], Any]],
         in_fd: int,
         out_fd: int,
         table: LeaseTable,
         own: bool,
         strict: bool,
     ) -> None:
-        self._functions = functions
+        self._function_of = function_of
         self._in = wire.Reader(in_fd)
         self._sender = Sender(out_fd)
         self._table = table
@@ -97,15 +97,18 @@ class AsyncRunner:
         names: tuple[str, ...] = ()
         if run[Field.BEATS]:
             self._sender.beat(token)
+        failed = wire.FAILED
         try:
-            result = await self._functions[target](context)
+            result = await self._function_of(target)(context)
             error = results.unfit(result)
+        except results.Failed as raised:
+            error, failed, names = str(raised), wire.FINAL if raised.final else wire.FAILED, raised.names
         except BaseException as raised:  # noqa: BLE001 - also its cancellation: the run ends here, the runner goes on
             error = results.describe(raised)
             names = results.names_of(raised)
         if clock is not None:
             clock.cancel()
-        code = self._why.pop(token, wire.FAILED if error is not None else wire.SUCCEEDED)
+        code = self._why.pop(token, failed if error is not None else wire.SUCCEEDED)
         took_us = int((time.perf_counter() - began) * 1e6)
         self._end(token, code, result if code == wire.SUCCEEDED else None, error, took_us, names)
 

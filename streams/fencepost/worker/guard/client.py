@@ -11,17 +11,18 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from fencepost.core.task import Cause, CommandHandler, Isolation
+from fencepost.core.task import Cause, CommandHandler, HttpHandler, Isolation
 from fencepost.worker.guard import control, linux, verdict, wire
 from fencepost.worker.guard.commands import AllowedCommands
 from fencepost.worker.guard.control import Kind, NotSpawned, ToGuard, ToWorker, Why
 from fencepost.worker.guard.deadlines import DIE_EARLY_S, END_EARLY_S
+from fencepost.worker.guard.hosts import AllowedHosts
 from fencepost.worker.guard.leases import Leases
 from fencepost.worker.guard.mechanism import Mechanism, frozen_by_cgroup_v1
-from fencepost.worker.guard.pool import GROW_AFTER_S, Pool, as_sent, rebind
+from fencepost.worker.guard.pool import GROW_AFTER_S, Pool, as_sent, rebind, target_of
 from fencepost.worker.guard.process import Run, RunnerProcess
-from fencepost.worker.guard.settings import RunnerSettings
-from fencepost.worker.guard.start import start
+from fencepost.worker.guard.settings import CallSettings, RunnerSettings
+from fencepost.worker.guard.start import GuardError, start
 from fencepost.worker.guard.verdict import Death
 from fencepost.worker.orders import Refused, RunCheckpoint, RunOrder, RunOutput, RunReport
 
@@ -30,6 +31,16 @@ _TICK_S = 0.25
 _GUARD_GONE_WAIT_S = 1.0
 _NO_PROCESS = "no process could be started for it"
 _KINDS = {"sync": Kind.SYNC, "async": Kind.ASYNC}
+
+
+def _require_tls(calls: CallSettings) -> None:
+    """At the start, and not in the first run that needs it. Raises GuardError."""
+    from fencepost.worker.guard.tls import tls_context  # OpenSSL is for workers that make calls
+
+    try:
+        tls_context(calls)
+    except ValueError as error:
+        raise GuardError(str(error)) from error
 
 
 class GuardLost(RuntimeError):
@@ -46,6 +57,9 @@ class GuardedRunners:
     def __init__(self, settings: RunnerSettings) -> None:
         self._settings = settings
         self._commands = AllowedCommands(settings.commands)
+        self._hosts = AllowedHosts(settings.calls.hosts)
+        if settings.calls.hosts:
+            _require_tls(settings.calls)
         started = start(settings)
         self.capacity = settings.slots
         self.mechanism: Mechanism = started.mechanism
@@ -165,12 +179,18 @@ class GuardedRunners:
             target = (handler.argv, executable, dict(handler.env), handler.cwd)
             self._start_own(run, Kind.COMMAND, target)
             return
-        kind = self._functions.get(handler.function)
-        if kind is None:
-            error = f"handler.function: {handler.function!r} is not one of this worker's app ({self._settings.app})"
-            self._finish(run, verdict.failed(run, error))
+        kind: Kind | None
+        if isinstance(handler, HttpHandler):
+            kind, refusal = Kind.HTTP, self._hosts.refusal_of(handler.url)
+        else:
+            kind, refusal = self._functions.get(handler.function), None
+            if kind is None:
+                refusal = f"handler.function: {handler.function!r} is not one of this worker's app"
+                refusal += f" ({self._settings.app})"
+        if refusal is not None or kind is None:
+            self._finish(run, verdict.failed(run, refusal or ""))
         elif run.order.isolation is Isolation.OWN or (run.order.strict_stop and not self._strict):
-            self._start_own(run, kind, handler.function)
+            self._start_own(run, kind, target_of(handler))
         else:
             self._pool.add(run, kind)
 

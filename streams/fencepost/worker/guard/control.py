@@ -55,6 +55,7 @@ class Kind(IntEnum):
     SYNC = 1  # functions, one at a time
     ASYNC = 2  # coroutines, many at a time
     COMMAND = 3  # a stub that starts one command
+    HTTP = 4  # HTTP requests, many at a time
 
 
 class NotSpawned(IntEnum):

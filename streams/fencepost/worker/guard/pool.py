@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from fencepost.core.task import PythonHandler
+from fencepost.core.task import Handler, HttpHandler, PythonHandler
 from fencepost.worker.guard import control, linux, wire
 from fencepost.worker.guard.control import Kind, ToGuard
 from fencepost.worker.guard.deadlines import END_EARLY_S
@@ -28,7 +28,9 @@ _LIMIT_SLACK_S = 0.25  # the runner ends such a run itself; the guard does it if
 
 
 class Pool:
-    """Sync processes with one queue before them, and one process for all coroutines, forked when first needed.
+    """Sync processes with one queue before them, one process for all coroutines, one for all HTTP requests.
+
+    They are forked when first needed.
 
     `spawn` forks a process; `send` writes to one.
     """
@@ -48,7 +50,7 @@ class Pool:
         self._fewest = min(settings.shared_processes, settings.slots) if keeps_some else 0
         self._queue: deque[Run] = deque()
         self._sync: list[RunnerProcess] = []
-        self._async: RunnerProcess | None = None
+        self._many: dict[Kind, RunnerProcess] = {}  # those that take many runs at a time
         self._grown_at = 0.0
         self._not_before = 0.0  # no fork until then: the last one failed
         self.prices = Prices()
@@ -64,18 +66,18 @@ class Pool:
 
     def add(self, run: Run, kind: Kind) -> None:
         """A run that may share a process. `feed` hands it out."""
-        assert isinstance(run.order.handler, PythonHandler)
-        if kind is Kind.ASYNC:
-            self._add_async(run)
+        if kind is not Kind.SYNC:
+            self._add_to_many(run, kind)
             return
+        assert isinstance(run.order.handler, PythonHandler)
         run.cost_s = self.prices.of(run.order.handler.function)
         self.prices.given(run.cost_s)
         self._queue.append(run)
 
-    def _add_async(self, run: Run) -> None:
-        if self._async is None:
-            self._async = self._spawn(Kind.ASYNC)
-        self._assign(run, self._async)
+    def _add_to_many(self, run: Run, kind: Kind) -> None:
+        if kind not in self._many:
+            self._many[kind] = self._spawn(kind)
+        self._assign(run, self._many[kind])
 
     def withdraw(self, run: Run) -> None:
         """It was not sent to a process: it shall not be."""
@@ -99,8 +101,8 @@ class Pool:
             fed[process.number] = process
         for process in fed.values():
             self._send_assigned(process)
-        if self._async is not None:
-            self._send_assigned(self._async)
+        for process in self._many.values():
+            self._send_assigned(process)
         if self._grows():
             self.feed()
 
@@ -146,9 +148,8 @@ class Pool:
         runs = []
         for run in batch:
             run.sent = True
-            assert isinstance(run.order.handler, PythonHandler)
             self.have_limited(process, run)
-            runs.append(as_sent(run, run.order.handler.function))
+            runs.append(as_sent(run, target_of(run.order.handler)))
         self._send(process, (wire.RUNS, runs))
 
     def have_limited(self, process: RunnerProcess, run: Run) -> None:
@@ -201,7 +202,7 @@ class Pool:
         if kind is Kind.SYNC:
             self._queue.appendleft(run)
         else:
-            self._add_async(run)
+            self._add_to_many(run, kind)
 
     def could_not_start(self) -> None:
         """A process could not be forked, or ended before it did anything: the next one is tried later."""
@@ -212,8 +213,8 @@ class Pool:
         process.leaving = True
         if process in self._sync:
             self._sync.remove(process)
-        if self._async is process:
-            self._async = None
+        if self._many.get(process.kind) is process:
+            del self._many[process.kind]
 
     def ended(self, process: RunnerProcess, run: Run, took_us: int) -> None:
         """A run in a shared process is over; the process goes on."""
@@ -228,7 +229,7 @@ class Pool:
 
     def tidy(self, now: float) -> None:
         """Let go of leases without runs before they end, and of processes that have long had nothing to do."""
-        for process in [*self._sync, *([self._async] if self._async is not None else [])]:
+        for process in (*self._sync, *self._many.values()):
             for key, binding in list(process.bindings.items()):
                 if binding.bound and not binding.runs and now - binding.idle_since >= _UNBIND_IDLE_S:
                     del process.bindings[key]
@@ -254,6 +255,14 @@ def rebind(process: RunnerProcess, old: Lease, new: Lease) -> None:
             present.runs += moved.runs
             present.waiting += moved.waiting
             present.bound = present.bound or moved.bound
+
+
+def target_of(handler: Handler) -> Any:
+    """What a runner is told to run: a function's name, or a request as `http_calls` reads it."""
+    if isinstance(handler, HttpHandler):
+        return [getattr(handler, name) for name in HttpHandler.__slots__]
+    assert isinstance(handler, PythonHandler)
+    return handler.function
 
 
 def as_sent(run: Run, target: Any) -> tuple[Any, ...]:

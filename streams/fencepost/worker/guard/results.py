@@ -12,6 +12,15 @@ _ERROR_MAX_CHARS = 8 * 1024
 _PLAIN = (type(None), bool, int, float)
 
 
+class Failed(Exception):
+    """A run failed for a reason that needs no traceback. `final`: it would fail again. `names`: see `names_of`."""
+
+    def __init__(self, reason: str, *, final: bool = False, names: tuple[str, ...] = ()) -> None:
+        super().__init__(reason)
+        self.final = final
+        self.names = names
+
+
 def unfit(result: Any) -> str | None:
     """Why the result cannot be kept; None if it can."""
     if type(result) in _PLAIN and not (type(result) is int and not -(2**63) <= result < 2**63):

@@ -17,6 +17,7 @@ from fencepost.worker.guard.control import Kind
 from fencepost.worker.guard.group_death import GroupDeath
 from fencepost.worker.guard.init import ended
 from fencepost.worker.guard.page import LeaseTable, Page
+from fencepost.worker.guard.settings import CallSettings
 from fencepost.worker.guard.sync_runner import SyncRunner
 
 
@@ -30,6 +31,7 @@ class Surroundings:
     uid: int | None
     gid: int | None
     keep_env: tuple[str, ...]
+    calls: CallSettings
 
 
 def become(around: Surroundings, kind: int, flags: int, fds: list[int]) -> NoReturn:
@@ -71,7 +73,12 @@ def _serve(around: Surroundings, kind: int, flags: int, fds: list[int], page: Pa
     if kind == Kind.COMMAND:
         CommandStub(fds[0], fds[1], around.table, strict, around.keep_env, groups).serve()
     elif kind == Kind.ASYNC:
-        AsyncRunner(around.functions, fds[0], fds[1], around.table, own, strict).serve()
+        AsyncRunner(around.functions.__getitem__, fds[0], fds[1], around.table, own, strict).serve()
+    elif kind == Kind.HTTP:
+        from fencepost.worker.guard.http_calls import HttpCalls  # its library is for this kind of process alone
+
+        calls = HttpCalls(around.calls)
+        AsyncRunner(calls.of, fds[0], fds[1], around.table, own, strict).serve()
     else:
         SyncRunner(around.functions, fds[0], fds[1], page, around.table, own, strict).serve()
 

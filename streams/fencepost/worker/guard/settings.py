@@ -8,6 +8,19 @@ DEFAULT_KEEP_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTY
 
 
 @dataclass(frozen=True, slots=True)
+class CallSettings:
+    """HTTP handlers: which hosts may be called, as `hosts.AllowedHosts` reads them, and files in PEM for TLS.
+
+    ca_file: the authorities to be trusted instead of the system's. key_file: None if the key is in `cert_file`.
+    """
+
+    hosts: tuple[str, ...] = ()
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunnerSettings:
     """`beat_ttl_s` is how long the worker's loop may be silent; `margin_s` is taken off every lease.
 
@@ -26,6 +39,7 @@ class RunnerSettings:
     beat_ttl_s: float = 30.0
     commands: tuple[str, ...] = ()
     keep_env: tuple[str, ...] = DEFAULT_KEEP_ENV
+    calls: CallSettings = CallSettings()
     grace_s: float = 5.0  # at close, where none is given
     uid: int | None = None
     gid: int | None = None

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,7 @@ def start(settings: RunnerSettings) -> Started:
 def _config(settings: RunnerSettings) -> int:
     """A descriptor to read from: the import path, then a zero byte, then what the zygote is told as JSON."""
     names = ("app", "namespace", "uid", "gid", "keep_env")
-    told = {name: getattr(settings, name) for name in names}
+    told = {name: getattr(settings, name) for name in names} | {"calls": asdict(settings.calls)}
     fd = os.memfd_create("fencepost-config")
     os.write(fd, "\n".join(sys.path).encode() + b"\0" + codec.dumps(told))
     os.lseek(fd, 0, os.SEEK_SET)

@@ -49,7 +49,7 @@ def said(run: Run, item: Any) -> RunReport:
     if error is None and exit_code is not None:
         error = exit_text(exit_code, run.process.tail if run.process is not None else b"")
     names = tuple(item[7]) if len(item) > 7 else ()
-    return RunEnded(task, epoch, Outcome.FAILED, None, None, error, exit_code, names)
+    return RunEnded(task, epoch, Outcome.FAILED, None, None, error, exit_code, names, final=code == wire.FINAL)
 
 
 def killed(run: Run, process: RunnerProcess, death: Death) -> RunEnded:
@@ -63,7 +63,7 @@ def killed(run: Run, process: RunnerProcess, death: Death) -> RunEnded:
         text = f"time limit of {run.order.timeout_s:g} s: killed after its grace"
         return RunEnded(task, epoch, Outcome.TIMED_OUT, error=text)
     # Of coroutines nobody can tell which one did it; if none were blamed, the one that did would be run for ever.
-    if death.why is Why.ENDED and (process.own or process.kind is Kind.ASYNC or run.token == death.current):
+    if death.why is Why.ENDED and (process.own or process.kind is not Kind.SYNC or run.token == death.current):
         return failed(run, _status_text(death.status, len(process.runs)))
     cause = Cause.STOPPED if death.why is Why.KILLED else Cause.NEIGHBOUR
     return RunEnded(task, epoch, Outcome.INTERRUPTED, cause)

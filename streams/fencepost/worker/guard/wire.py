@@ -35,6 +35,7 @@ TIMED_OUT: Final = 2  # it was over its time limit when it ended
 STOPPED: Final = 3  # it was asked to stop by a STOP
 REFUSED: Final = 4  # its lease had ended before it began: nothing of it ran
 FENCED: Final = 5  # it was asked to stop because its lease was about to end
+FINAL: Final = 6  # it failed, and would again
 
 RESULT_MAX_BYTES: Final = 64 * 1024
 OUTPUT_MAX_BYTES: Final = 1024 * 1024

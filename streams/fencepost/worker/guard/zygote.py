@@ -20,6 +20,7 @@ from fencepost.run_context import belong_to
 from fencepost.worker.guard import control, linux, runner
 from fencepost.worker.guard.control import FromZygote
 from fencepost.worker.guard.page import LeaseTable
+from fencepost.worker.guard.settings import CallSettings
 
 _PID = struct.Struct("<i")
 
@@ -41,8 +42,9 @@ def main(fds: list[int], config: bytes) -> NoReturn:
     _say_hello(hello_fd, hello)
     while "error" in hello:
         signal.pause()  # the worker says what was wrong and ends everything
+    calls = CallSettings(**{**settings["calls"], "hosts": tuple(settings["calls"]["hosts"])})
     around = runner.Surroundings(
-        functions, table, life_fd, settings["uid"], settings["gid"], tuple(settings["keep_env"])
+        functions, table, life_fd, settings["uid"], settings["gid"], tuple(settings["keep_env"]), calls
     )
     gc.collect()
     gc.freeze()  # what is there now is shared by all runners and never collected by one
