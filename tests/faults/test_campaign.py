@@ -39,11 +39,12 @@ def held(campaign: Campaign) -> None:
     rounds = [this for arena in campaign.arenas for this in arena.rounds]
     assert campaign.done >= len(rounds) > 0
     assert all(this.recovered for this in rounds if not this.entries[0].kind.startswith("partitions"))
-    for arena in campaign.arenas:  # mostly one; a fault that found nobody to strike is made up for in another
+    for arena in campaign.arenas:
         assert arena.verify_code == 0
-        assert arena.counts["runs"] > 100
-        assert arena.counts["slots"] > 100
-        assert arena.counts["lines"] > 10 * arena.counts["runs"]
+        assert arena.counts["lines"] > 10 * arena.counts["runs"] > 0
+    # Mostly there is one arena; a fault that found nobody to strike is made up for in another, which may be short.
+    assert campaign.arenas[0].counts["runs"] > 100
+    assert campaign.arenas[0].counts["slots"] > 100
 
 
 @pytest.mark.timeout(600)

@@ -98,6 +98,7 @@ def test_state_topic_unavailable(stage: Stage) -> None:
     enough = stage.folder / "state-enough"
     stage.trigger("t/state-long", payload={"seconds": 600, "until": str(enough)})
     first = stage.wait_line("t/state-long")
+    stage.wait("it is counted", lambda: gauge(worker, "in_flight") == 1)  # or the 0 below could be from before it
     asked = [stage.task_on(number, "t/state-") for number in range(stage.world.info.partitions)]
     with refusing(stage, stage.world.topics.state):
         for task in asked:
