@@ -37,6 +37,9 @@ class _Done(Generic[_T]):
     def __init__(self, value: _T | None) -> None:
         self._value = value
 
+    def done(self) -> bool:
+        return True
+
     def result(self, _timeout_s: float) -> _T:
         if self._value is None:
             raise raised("_TIMED_OUT")

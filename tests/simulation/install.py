@@ -20,6 +20,7 @@ import fencepost.worker.commit
 import fencepost.worker.decide
 import fencepost.worker.hanging
 import fencepost.worker.lane
+import fencepost.worker.standstill
 import fencepost.worker.worker
 from tests.simulation import stage
 from tests.simulation.admin import SimAdmin, SimCalls, SimLetters, SimPool, open_records, scan
@@ -75,6 +76,7 @@ def _table() -> list[tuple[Any, str, Any]]:
         (fencepost.worker.lane, "Letters", SimLetters),
         (fencepost.worker.lane, "IDLE_WAIT_S", IDLE_WAIT_S),
         (fencepost.worker.lane, "BUSY_WAIT_S", BUSY_WAIT_S),
+        (fencepost.worker.standstill, "time", clock),
         (fencepost.worker.worker, "time", clock),
         (fencepost.worker.worker, "_Beating", Beating),
     ]

@@ -24,9 +24,10 @@ _DEFAULTS: Mapping[str, Any] = {
     "topic.metadata.refresh.interval.ms": 5000,
     "allow.auto.create.topics": False,  # a topic made by accident would have the broker's default settings
     "enable.metrics.push": False,
-    # After all brokers were gone for a moment the client would forget them and start over from the bootstrap list. What
-    # still hangs on a forgotten one waits for ever: a reader gets nothing, a producer asks a coordinator of old.
-    "metadata.recovery.strategy": "none",
+    # A broker that was frozen longer than its session names no broker for a moment; the client then forgets those
+    # it knew. With "none" it never asks anybody again. What hangs on a forgotten one still waits for ever: see
+    # `bounded.py` for calls, `Reader.renew` for what is read.
+    "metadata.recovery.strategy": "rebootstrap",
 }
 PARTITIONER: Mapping[str, Any] = {"partitioner": "murmur2_random"}  # agrees with Java; the stock one (CRC32) does not
 

@@ -20,7 +20,7 @@ class Reader:
     """Reads places (topic, partition) from given offsets, tells where it has read to."""
 
     def __init__(self, settings: Settings, ordinal: int) -> None:
-        config = client_config(
+        self._config = client_config(
             settings,
             "reader",
             ordinal,
@@ -37,10 +37,12 @@ class Reader:
                 "queued.max.messages.kbytes": 32_768,
             },
         )
-        self._consumer = Consumer(config)
+        self._consumer = Consumer(self._config)
+        self._begin: dict[Place, int] = {}  # where reading was asked to begin
         self._position: dict[Place, int] = {}  # the next offset that can come
         self._paused: set[Place] = set()
         self.down = False  # no broker reachable, as far as the last event said
+        self.events = 0  # records and ends of logs that came: while it stands still, nothing is heard of any broker
 
     def meet(self, topics: Iterable[str], timeout_s: float) -> None:
         """Look these topics up once: the first assignment of one that the client has not met waits a second for that.
@@ -58,6 +60,7 @@ class Reader:
         wanted = list(places)
         self.unassign([(topic, partition) for topic, partition, _ in wanted])
         for topic, partition, offset in wanted:
+            self._begin[topic, partition] = offset
             self._position[topic, partition] = max(offset, 0)
         if wanted:
             self._consumer.incremental_assign([TopicPartition(*item) for item in wanted])
@@ -66,7 +69,7 @@ class Reader:
         """Read these no more; records of them that were fetched already do not come either."""
         known = [place for place in places if place in self._position]
         for place in known:
-            del self._position[place]
+            del self._position[place], self._begin[place]
             self._paused.discard(place)
         if known:
             self._consumer.incremental_unassign([TopicPartition(*place) for place in known])
@@ -87,6 +90,23 @@ class Reader:
         """The offset below which everything committed was handed out; control records are counted at the end."""
         return self._position.get((topic, partition), -1)
 
+    def positions(self) -> dict[Place, int]:
+        """Of every place that is read and not paused."""
+        return {place: position for place, position in self._position.items() if place not in self._paused}
+
+    def renew(self) -> None:
+        """Go on from the same positions with a client made anew."""
+        old, self._consumer = self._consumer, Consumer(self._config)
+        places = []
+        for place, position in self._position.items():
+            begin = self._begin[place]
+            places.append(TopicPartition(*place, begin if position == max(begin, 0) else position))
+        if places:
+            self._consumer.incremental_assign(places)
+        if self._paused:
+            self._consumer.pause([TopicPartition(*place) for place in self._paused])
+        old.close()
+
     def take(self, timeout_s: float, limit: int = _BATCH) -> list[Message]:
         """Records that are there; waits for the first one only.
 
@@ -97,6 +117,7 @@ class Reader:
         if first is None:
             return []
         batch = [first, *self._consumer.consume(limit - 1, 0)]
+        self.events += len(batch)
         self.down = False
         good = []
         for message in batch:

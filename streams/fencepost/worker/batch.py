@@ -61,6 +61,7 @@ class Part:
     reports: list[RunEnded] = field(default_factory=list)  # inputs that exist nowhere else
     triggers_next: int = -1  # the offset up to which triggers were taken; -1: none
     control_next: int = -1
+    offered: bool = False  # in the last attempt; one that is not held any more is left out of it
 
     def touch(self, task_id: str, before: Task) -> None:
         if task_id not in self.before:

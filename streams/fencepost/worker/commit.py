@@ -129,7 +129,9 @@ class Committer:
 
     def _attempt(self, batch: Batch) -> Pushed:
         context = self._context
-        parts = [part for part in batch.parts.values() if context.holds(part.partition, part.nonce)]
+        for part in batch.parts.values():
+            part.offered = context.holds(part.partition, part.nonce)
+        parts = [part for part in batch.parts.values() if part.offered]
         live = context.live()
         for part in parts:
             if part.launches:
@@ -256,11 +258,13 @@ class Committer:
         }
         ends = self._bounds.ends({*places, doubt.place}, SEND_LIMIT_S)
         until = time.monotonic() + SEND_LIMIT_S
-        while any(0 <= self._reader.position(*place) < end for place, end in ends.items()):
+        while behind := [(*place, end) for place, end in ends.items() if 0 <= self._reader.position(*place) < end]:
             self._route(self._reader.take(0.02))
             context.runners.beat()
             if time.monotonic() > until:
-                raise RetryLater("the log could not be read to its end")
+                topic, number, end = behind[0]
+                where = f"{topic}-{number} was read to {self._reader.position(topic, number)} of {end}"
+                raise RetryLater(f"the log could not be read to its end: {where}")
         if not doubt.read:
             self._look_for_sentinel(doubt, ends[doubt.place])
         self._unclear = None

@@ -35,6 +35,7 @@ from fencepost.worker.orders import RunOrder, RunOutput
 from fencepost.worker.partition import Partition
 from fencepost.worker.restore import FENCE_KEY, fence_nonce
 from fencepost.worker.roster import Load
+from fencepost.worker.standstill import Standstill
 from fencepost.worker.takeover import Takeover
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class Lane:
         self._ring = Ring(settings, context.ring)
         self._reader = Reader(settings, context.ordinal)
         self._bounds = Bounds(settings, context.ordinal)
+        self._standstill = Standstill(context, self._reader, self._bounds)
         instance = f"{context.identity.worker}.{context.ordinal}" if context.identity.static else None
         self._member = Member(
             settings,
@@ -152,6 +154,7 @@ class Lane:
 
     def _guarded_round(self) -> None:
         try:
+            self._standstill.look()
             self._acquisitions.advance()
             self._round()
             return
@@ -199,10 +202,10 @@ class Lane:
         return min(IDLE_WAIT_S, max(0.0, (due_ms - context.clock.now_ms()) / 1000))
 
     def _offer(self, batch: Batch) -> None:
-        self._post_letters(batch)
         pushed = self._committer.push(batch)
         if pushed is Pushed.CONFIRMED:
             self._pending = None
+            self._post_letters(batch)
             self._act(batch)
         elif pushed is Pushed.FENCED:
             self._fenced("while committing")
@@ -210,10 +213,13 @@ class Lane:
             self._drop_lost_parts(batch)
 
     def _post_letters(self, batch: Batch) -> None:
-        """Dead letters go their own way, once, and their records are not counted as done until they are written."""
+        """Dead letters go their own way once what they say was read back; their records count when they are written.
+
+        Those of a part that was committed and is not held any more go too: nobody else writes them.
+        """
         for part in batch.parts.values():
-            self._letters.take(self._encoder.letters(part))
-            part.letters, part.given_up = [], []
+            if part.offered:
+                self._letters.take(self._encoder.letters(part))
 
     def _catch_up(self) -> None:
         """Dead letters are written: the offsets behind them count now."""

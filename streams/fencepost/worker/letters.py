@@ -46,7 +46,7 @@ class Letters:
         self._settings, self._log, self._make_producer = settings, log, make_producer
         self._changed = threading.Condition()
         self._waiting: deque[Letter] = deque()
-        self._places: set[Place] = set()
+        self._offsets: dict[tuple[str, int], set[int]] = {}  # by topic and partition, of the records they are about
         self._bytes = 0
         self._closing = False
         self._say_at_s = 0.0
@@ -62,10 +62,12 @@ class Letters:
         """Send them when the topic takes them. One that is known by its place is not taken twice."""
         with self._changed:
             for letter in letters:
-                if letter.place is not None and letter.place in self._places:
-                    continue
                 if letter.place is not None:
-                    self._places.add(letter.place)
+                    topic, partition, offset = letter.place
+                    known = self._offsets.setdefault((topic, partition), set())
+                    if offset in known:
+                        continue
+                    known.add(offset)
                 self._waiting.append(letter)
                 self._bytes += len(letter.record.value or b"")
             if self._thread is None and self._waiting:
@@ -76,7 +78,7 @@ class Letters:
     def hold(self, topic: str, partition: int) -> int | None:
         """The first offset of the partition whose letter waits: it is not to be counted as done."""
         with self._changed:
-            return min((place[2] for place in self._places if place[:2] == (topic, partition)), default=None)
+            return min(self._offsets.get((topic, partition), ()), default=None)
 
     def close(self, limit_s: float) -> None:
         """Send what waits, for at most so long. What is left is read again by the next owner. Safe to call twice."""
@@ -117,7 +119,7 @@ class Letters:
                 self._waiting.remove(letter)
                 self._bytes -= len(letter.record.value or b"")
                 if letter.place is not None:
-                    self._places.discard(letter.place)
+                    self._offsets[letter.place[:2]].discard(letter.place[2])
             self.written += len(written)
 
     def _say(self, why: str, waiting: int) -> None:
