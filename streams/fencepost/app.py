@@ -19,7 +19,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fencepost.core.graph import circle
 from fencepost.core.ids import check_task_id
+from fencepost.core.links import MAX_PARENTS, When
 from fencepost.core.schedule import Cron, Every, Once, Schedule, ScheduleError
 from fencepost.core.task import (
     CommandHandler,
@@ -50,6 +52,7 @@ _CHOICES: Mapping[str, type[StrEnum]] = {
     "on_interruption": OnInterruption,
     "on_handover": OnHandover,
     "isolation": Isolation,
+    "when": When,
 }
 
 
@@ -122,8 +125,8 @@ class App:
         (default without), cancel, terminate. on_interruption: retry, resume, skip. on_handover: finish, stop.
         isolation: shared, own. name: what task files call the function; by default its own name. more: other fields
         of a definition (`lease_ttl_s`, `grace_s`, `settle_s`, `max_losses`, `catch_up_s`, `priority`, `payload`,
-        `buffer_limit`, `strict_stop`, `paused`, `description`, `start_timeout_s`, `heartbeat_s`, `total_timeout_s`).
-        Raises AppError.
+        `buffer_limit`, `strict_stop`, `paused`, `description`, `start_timeout_s`, `heartbeat_s`, `total_timeout_s`,
+        `after`, `when`, `propagate_failure`). Raises AppError.
         """
 
         def declare(function: _F) -> _F:
@@ -242,9 +245,12 @@ class App:
         id: str | None = None,
         priority: int | None = None,
         headers: Mapping[str, str] | None = None,
+        cycle: str | None = None,
     ) -> Handle:
         """Ask for a run. See `Client.trigger`."""
-        return self.client.trigger(task, payload, delay=delay, run_at=run_at, id=id, priority=priority, headers=headers)
+        return self.client.trigger(
+            task, payload, delay=delay, run_at=run_at, id=id, priority=priority, headers=headers, cycle=cycle
+        )
 
     def cancel(self, task: str, reason: str | None = None, *, waiting: bool = True) -> None:
         """End the run that is on, and what waits unless `waiting` is False."""
@@ -272,6 +278,11 @@ class App:
     def _declare(self, definition: Definition) -> None:
         if definition.task in self._definitions:
             raise AppError(f"task {definition.task!r} is declared twice in app {self.name!r}")
+        if definition.after:
+            after = {task: known.after for task, known in self._definitions.items()}
+            way = circle(after | {definition.task: definition.after})
+            if way is not None:
+                raise AppError(f"after: the tasks would run after one another in a circle: {' -> '.join(way)}")
         self._definitions[definition.task] = definition
 
     def __repr__(self) -> str:
@@ -312,12 +323,32 @@ def _definition(task: str, handler: Handler, *, overlap: Overlap | str | None = 
         raise AppError(f"task {task!r} is a pattern, and a pattern has no schedule: give each ID its own task")
     if schedule is not None:
         fields["schedule"] = schedule.for_task(task)
+    fields["after"] = _parents(task, fields.get("after", ()))
+    if "when" in fields:
+        fields["when"] = _chosen(When, "when", fields["when"])
     if overlap is None:
         overlap = default_overlap(schedule)
     try:
         return Definition(task, handler, overlap=_chosen(Overlap, "overlap", overlap), **fields)
     except TypeError as error:
         raise AppError(f"task {task!r}: {str(error).replace('Definition.__init__() ', '')}") from error
+
+
+def _parents(task: str, after: str | Iterable[str]) -> tuple[str, ...]:
+    """The IDs that a task runs after. Raises AppError."""
+    parents = (after,) if isinstance(after, str) else tuple(after)
+    if parents and _is_pattern(task):
+        raise AppError(f"task {task!r} is a pattern, and a pattern runs after nothing: give each ID its own task")
+    for parent in parents:
+        try:
+            check_task_id(parent)
+        except ValueError as error:
+            raise AppError(f"task {task!r}: after: {error}") from error
+        if _is_pattern(parent):
+            raise AppError(f"task {task!r}: after: {parent!r} is a pattern; name the IDs")
+    if len(set(parents)) != len(parents) or len(parents) > MAX_PARENTS:
+        raise AppError(f"task {task!r}: after: allowed: at most {MAX_PARENTS} IDs, each once")
+    return parents
 
 
 def _is_pattern(task: str) -> bool:

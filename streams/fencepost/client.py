@@ -173,10 +173,12 @@ class Client:
         id: str | None = None,
         priority: int | None = None,
         headers: Mapping[str, str] | None = None,
+        cycle: str | None = None,
     ) -> Handle:
         """Ask for a run of the task, now, after `delay` (seconds, or "10s"), or at `run_at` (RFC 3339, or a datetime).
 
-        id: of the triggers of a task with the same one within a day, one is taken; made up if not given.
+        id: of the triggers of a task with the same one within a day, one is taken; made up if not given. cycle: what
+        it belongs to, for tasks that run after this one and others; without it the run begins a cycle of its own.
         Raises BadRecord naming the field, DeliveryFailed, DeliveryUnknown (send again with the same `id`).
         """
         trigger_id = uuid.uuid4().hex if id is None else id
@@ -187,6 +189,7 @@ class Client:
             run_at_ms=None if run_at is None else _run_at_ms(run_at),
             priority=priority,
             headers=None if headers is None else dict(headers),
+            cycle=cycle,
         )
         sent = self._send(self.topics.triggers, "trigger", task, value, trigger_id)
         return Handle(self, task, trigger_id, sent.partition, sent.offset, sent.at_ms)

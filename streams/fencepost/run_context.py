@@ -41,6 +41,9 @@ class RunContext:
     resource that can refuse an older one (a fencing token). `idempotency_key` is the same for all attempts of one
     trigger or slot. `scheduled_for` is the nominal fire time of a slot, None for a trigger.
 
+    For a task that runs after others: `cycle` names what the run belongs to, and `upstream` has how each of them ended
+    in it: {"extract": {"outcome": "succeeded", "epoch": 7, "result": …}}.
+
     Tests may make one by hand; without a link it is never cancelled and keeps its checkpoint to itself.
     """
 
@@ -50,12 +53,14 @@ class RunContext:
         "_scheduled_for_ms",
         "_token",
         "attempt",
+        "cycle",
         "epoch",
         "headers",
         "idempotency_key",
         "last_checkpoint",
         "payload",
         "task_id",
+        "upstream",
     )
 
     def __init__(
@@ -71,6 +76,8 @@ class RunContext:
         deadline_boot_s: float | None = None,
         link: RunLink | None = None,
         token: int = 0,
+        cycle: str | None = None,
+        upstream: Mapping[str, Any] | None = None,
     ) -> None:
         self.task_id = task_id
         self.epoch = epoch
@@ -83,6 +90,8 @@ class RunContext:
         self._deadline_boot_s = deadline_boot_s
         self._link = link
         self._token = token
+        self.cycle = cycle
+        self.upstream = upstream if upstream is not None else {}
 
     def __repr__(self) -> str:
         return f"RunContext(task_id={self.task_id!r}, epoch={self.epoch}, attempt={self.attempt})"

@@ -1,4 +1,4 @@
-"""The guide, followed from top to bottom with the installed wheel."""
+"""The guide and its pages, followed from top to bottom with the installed wheel."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from tests.acceptance.pages import ROOT, Line, Reader, blocks_of
 
 GUIDE = ROOT / "docs" / "guide.md"
+DEPENDENCIES = ROOT / "docs" / "dependencies.md"
 
 
 @pytest.mark.slow
@@ -20,5 +21,17 @@ def test_everything_the_guide_shows_works_as_shown(reader: Reader) -> None:
     assert len(reader.done) >= 50
     reader.run(Line("fencepost workers", "active"))
     verdict = json.loads(reader.run(Line("fencepost verify --app jobs:app --json", '"holds":true')))
+    assert (verdict["unreadable"], verdict["complete"]) == ([], True)
+    assert reader.leave() == dict.fromkeys(reader.leave(), 0), reader.heard()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_everything_the_page_about_dependencies_shows_works_as_shown(reader: Reader) -> None:
+    for block in blocks_of(DEPENDENCIES):
+        assert block.language == "console" or block.mark == "file", f"line {block.line}: a block that nothing runs"
+        reader.follow(block)
+    assert len(reader.done) >= 20
+    verdict = json.loads(reader.run(Line("fencepost verify --app pipeline:app --json", '"holds":true')))
     assert (verdict["unreadable"], verdict["complete"]) == ([], True)
     assert reader.leave() == dict.fromkeys(reader.leave(), 0), reader.heard()

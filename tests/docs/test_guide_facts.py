@@ -15,7 +15,8 @@ from fencepost.core.task import Cause, Definition, Outcome, Overlap, Retry
 from fencepost.wire.schema import load_schema
 from tests.docs.test_readme_facts import ROOT, rows_of
 
-GUIDE = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+PAGES = ("guide.md", "dependencies.md")
+GUIDE = "".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in PAGES)
 # Shown where they belong better.
 ELSEWHERE = {"down": "README.md", "status": "README.md"}
 

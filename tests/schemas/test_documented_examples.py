@@ -16,7 +16,7 @@ from fencepost.wire.control import read_control
 from fencepost.wire.dead_letter import decode_dead_letter
 from fencepost.wire.definition import read_definition
 from fencepost.wire.history import decode_history
-from fencepost.wire.links import decode_links
+from fencepost.wire.links import decode_join, decode_links
 from fencepost.wire.log import decode_log
 from fencepost.wire.owners import decode_fence, decode_renewal
 from fencepost.wire.schema import check, load_schema
@@ -36,6 +36,7 @@ READ: dict[str, Callable[[bytes], Any]] = {
     "state": decode_state,
     "signal": lambda value: read_signal(json.loads(value), len(value)),
     "links": decode_links,
+    "join": decode_join,
     "work": decode_work,
     "checkpoint": decode_checkpoint,
     "fence": decode_fence,

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.codec import BadRecord
+from fencepost.core.links import Origin
 from fencepost.core.machine import restored_task
 from fencepost.core.making import short
 from fencepost.core.recent import KEPT, hash_of, remember
@@ -104,6 +105,17 @@ def test_a_large_payload_stays_in_the_record_of_its_own() -> None:
     assert read.work == replace(work, trigger_id=None, payload=None, headers=None)
     record = decode_work(encode_work("a", replace(work, attempt=0), LANE, NONCE))
     assert restored_task(read, [record]).state == state
+
+
+def test_where_a_request_comes_from_is_kept_with_it_and_out_of_the_state_where_it_is_large() -> None:
+    origin = Origin("c", ("a", "b"), {"a": {"outcome": "succeeded", "result": "x" * 2000}})
+    for large in (False, True):
+        work = Work(7, None, None, 0, T0, own_record=large, origin=origin)
+        state = TaskState("t", 3, Status.BACKOFF, None, replace(work, attempt=1), T0)
+        value = encode_state(state, LANE, NONCE)
+        assert ("cycle" in json.loads(value)["work"]) is not large
+        read = decode_state(value)
+        assert restored_task(read, [decode_work(encode_work("t", work, LANE, NONCE))] if large else []).state == state
 
 
 @given(st.characters(exclude_categories=["Cs", "Cc"]))

@@ -37,6 +37,7 @@ KINDS = {
     "slot": "a slot was lost, or ran again after its work was over",
     "trigger": "a trigger was lost",
     "stuck": "a task is RUNNING and nobody runs it, or work waits and nothing happens",
+    "cycle": "a cycle was lost between a parent and its child, or became two requests",
     "crash": "the lane's code failed",
     "livelock": "virtual time stands still",
 }
@@ -91,6 +92,7 @@ def check(world: World) -> list[Violation]:
         deleted = any(event["kind"] == "deleted" for event in known.events)  # then nobody counts its slots for a while
         if schedule is not None and not deleted:
             found += _slots(task, known, schedule)
+        found += _cycles(task, known)
     return found
 
 
@@ -170,7 +172,7 @@ def _slots(task: str, records: TaskRecords, schedule: Schedule) -> Iterator[Viol
     accounted: list[tuple[int, int]] = []
     over: set[int] = set()
     for event in records.events:
-        if event["kind"] == "missed":
+        if event["kind"] == "missed" and "first" in event:
             accounted.append((parse_rfc3339(event["first"]), parse_rfc3339(event["last"])))
         if "slot" not in event:
             continue
@@ -191,6 +193,48 @@ def _slots(task: str, records: TaskRecords, schedule: Schedule) -> Iterator[Viol
         if following is not None and following < first:
             yield Violation("slot", f"{task}: slot at {following} neither ran nor was skipped or missed")
         edge = last if edge is None else max(edge, last)
+
+
+# -- cycles --
+
+
+def _cycles(task: str, records: TaskRecords) -> Iterator[Violation]:
+    over: set[str] = set()
+    for event in records.events:
+        cycle = event.get("cycle")
+        if cycle is None:
+            continue
+        if event["kind"] == "started" and cycle in over:
+            yield Violation("cycle", f"{task}: {cycle} became a second request after the first was over")
+        if event["kind"] in _ENDS and "retry_at" not in event:
+            over.add(cycle)
+
+
+def _ended_cycles(task: str, records: TaskRecords) -> set[str]:
+    """Cycles of which the task has told its children an end."""
+    found = set()
+    for event in records.events:
+        ended = event["kind"] in _ENDS and "retry_at" not in event
+        if "cycle" in event and (ended or event["kind"] in ("skipped", "missed")):
+            found.add(event["cycle"])
+        elif "slot" in event and (ended or event["kind"] == "skipped"):
+            found.add(f"slot:{event['slot']}")
+        elif ended and "cycle" not in event:
+            found.add(f"run:{task}/{event['trigger']}")
+    return found
+
+
+def _lost_cycles(world: World, records: dict[str, TaskRecords]) -> Iterator[Violation]:
+    """A cycle that all parents of a task have ended is something that its history knows."""
+    for definition in world.plan.definitions:
+        if not definition.after:
+            continue
+        ended = [_ended_cycles(parent, records.get(parent, TaskRecords())) for parent in definition.after]
+        known = {event.get("cycle") for event in records.get(definition.task, TaskRecords()).events}
+        works = records.get(definition.task, TaskRecords()).works.values()
+        known |= {work.get("cycle") for work in works}
+        for cycle in sorted(set.intersection(*ended) - known):
+            yield Violation("cycle", f"{definition.task}: of {cycle}, which all its parents ended, it knows nothing")
 
 
 # -- what has to come about in the quiet time --
@@ -229,4 +273,5 @@ def unsettled(world: World) -> list[Violation]:
         told = records.get(task, TaskRecords()).events
         if not any(event.get("trigger") == trigger for event in told):
             out.append(Violation("trigger", f"trigger {trigger} of {task} has had no answer"))
+    out += _lost_cycles(world, records)
     return out

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from fencepost.core.ids import partition_of
+from fencepost.core.links import When
 from fencepost.core.schedule import Every
 from fencepost.core.task import Definition, OnHandover, OnInterruption, Overlap, PythonHandler, Retry
 from fencepost.settings import Settings
@@ -16,6 +17,9 @@ THEMES = (
     "calm", "mixed", "mixed", "mixed", "frozen", "cut", "kills", "handover", "evicted", "late", "late",
     "coordinators", "drift", "deletions", "unheard",
 )  # fmt: skip
+#: Tasks that run after others. Drawn for itself, so that all other seeds stay what they were.
+DEPENDENTS = "dependents"
+_DEPENDENTS_SHARE = 0.1
 #: Requests that a fault may wait for; the empty text: any but heartbeats.
 KINDS = (
     "", "", "", "EndTxn", "EndTxn", "TxnOffsetCommit", "TxnOffsetCommit", "Produce", "AddPartitionsToTxn",
@@ -43,6 +47,11 @@ _ACTIONS: dict[str, tuple[str, ...]] = {
     "deletions": ("kill", "shuffle", "evict", "compact", "join"),
     "coordinators": ("group_away", "coordinator_away", "slow_markers", "kill", "hold", "evict", "compact"),
     "drift": ("pause", "cut", "evict", "kill", "pause_guarded"),
+    # Between the end of a parent and the start of its child everything may change hands.
+    "dependents": (
+        "kill", "kill", "kill_all", "kill_guard", "late_end", "lose_answer", "hold", "reset", "evict", "shuffle",
+        "join", "slow_markers", "compact",
+    ),
 }  # fmt: skip
 WITH_LENGTH = {
     "pause", "pause_guarded", "freeze", "cut", "cut_out", "cut_in", "group_away", "coordinator_away", "slow_markers",
@@ -99,7 +108,10 @@ class Plan:
 def draw(seed: int, theme: str | None = None) -> Plan:
     """The plan of a seed."""
     random = Random(f"plan {seed}")
-    theme = theme if theme is not None else random.choice(THEMES)
+    if theme is None:
+        theme = random.choice(THEMES)
+        if Random(f"dependents {seed}").random() < _DEPENDENTS_SHARE:
+            theme = DEPENDENTS
     newer = random.random() < 0.5
     rate_error = random.choice((0.001, 0.02, 0.1))
     settings = _settings(random, newer, rate_error)
@@ -114,10 +126,17 @@ def draw(seed: int, theme: str | None = None) -> Plan:
     if theme == "unheard":
         lengths_s = dict.fromkeys(names, (0.01, 0.1))
         settings = replace(settings, slots=4)
+    if theme == DEPENDENTS:
+        names = _names(random, partitions, random.choice((2, 3, 4)))
+        lengths_s = {name: random.choice(((0.01, 0.2), (0.05, 2.0))) for name in names}
     definitions = tuple(_definition(random, name) for name in names)
+    if theme == DEPENDENTS:
+        definitions = _dependents(random, definitions)
     active_s = random.uniform(8.0, 16.0)
     beyond = theme == "drift"
     published = tuple(name for name in names if random.random() < (0.8 if theme == "deletions" else 0.2))
+    if theme == DEPENDENTS:  # a deletion breaks off cycles, and what then must come about is a matter of microseconds
+        published = ()
     return Plan(
         seed=seed,
         theme=theme,
@@ -195,6 +214,26 @@ def _definition(random: Random, name: str) -> Definition:
         settle_s=random.choice((0.0, 0.0, 0.3)),
         catch_up_s=random.choice((2.0, 3600.0)),
     )
+
+
+def _dependents(random: Random, definitions: tuple[Definition, ...]) -> tuple[Definition, ...]:
+    """The first is the root; each of the others runs after one or two of those before it."""
+    first, *others = definitions
+    out = [replace(first, overlap=Overlap.BUFFER_ALL)]
+    for definition in others:
+        known = [each.task for each in out]
+        parents = random.sample(known, min(len(known), random.choice((1, 2))))
+        out.append(
+            replace(
+                definition,
+                schedule=None,
+                overlap=random.choice((Overlap.BUFFER_ALL, Overlap.BUFFER_ALL, Overlap.CANCEL)),
+                after=tuple(parents),
+                when=random.choice((When.ALL_SUCCEEDED, When.ALL_SUCCEEDED, When.ANY, When.ALL_DONE)),
+                propagate_failure=random.random() < 0.8,
+            )
+        )
+    return tuple(out)
 
 
 def _requests(

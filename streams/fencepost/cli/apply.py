@@ -8,12 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
+from fencepost.cli.failures import BadInput
 from fencepost.cli.options import Bootstrap, Config, Json, Namespace, load_settings
 from fencepost.cli.output import emit, say
 from fencepost.cli.taskfile import read_task_files
 from fencepost.cli.view import newest
 from fencepost.client import Client
 from fencepost.codec import BadRecord
+from fencepost.core.graph import circle
 from fencepost.core.task import Definition
 from fencepost.kafka.scan import scan
 from fencepost.settings import Settings
@@ -44,7 +46,9 @@ def apply(
     definitions = read_task_files(files)
     settings = load_settings(config, bootstrap, namespace)
     with Client(settings) as client:
-        difference = compare(definitions, _published(settings, client), prune)
+        known = _published(settings, client)
+        difference = compare(definitions, known, prune)
+        refuse_circle(definitions, known, difference.deleted)
         if not dry_run:
             client.apply([*difference.created, *(definition for definition, _ in difference.changed)])
             for task in difference.deleted:
@@ -69,6 +73,16 @@ def compare(wanted: list[Definition], known: dict[str, Definition | None], prune
     return Difference(
         tuple(created), tuple(changed), tuple(unchanged), others if prune else (), () if prune else others
     )
+
+
+def refuse_circle(wanted: list[Definition], known: dict[str, Definition | None], deleted: tuple[str, ...]) -> None:
+    """Raises BadInput where tasks would run after one another in a circle, and none of them ever."""
+    after = {task: definition.after for task, definition in known.items() if definition is not None}
+    for task in deleted:
+        after.pop(task, None)
+    way = circle(after | {definition.task: definition.after for definition in wanted})
+    if way is not None:
+        raise BadInput(f"after: the tasks would run after one another in a circle: {' -> '.join(way)}")
 
 
 def _published(settings: Settings, client: Client) -> dict[str, Definition | None]:

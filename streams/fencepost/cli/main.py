@@ -16,6 +16,7 @@ from fencepost.cli import (
     broker,
     control,
     dlq,
+    graph,
     init,
     owners,
     rules,
@@ -58,6 +59,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., Any]], ...] = (
     ("owners", owners.owners),
     ("workers", owners.workers),
     ("next", upcoming.upcoming),
+    ("graph", graph.graph),
     ("verify", verify.verify),
     ("rules", rules.rules),
 )

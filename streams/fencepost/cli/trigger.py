@@ -33,6 +33,9 @@ def trigger(
     header: Annotated[
         list[str] | None, typer.Option("--header", help="NAME=TEXT for the run; may be repeated.")
     ] = None,
+    cycle: Annotated[
+        str | None, typer.Option("--cycle", help="What it belongs to, for tasks that run after it and others.")
+    ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until it has ended; exit code 1 if it did not succeed.")
     ] = False,
@@ -52,7 +55,14 @@ def trigger(
     with Client(settings) as client:
         try:
             handle = client.trigger(
-                task_id, body, delay=delay, run_at=run_at, id=trigger_id, priority=priority, headers=headers
+                task_id,
+                body,
+                delay=delay,
+                run_at=run_at,
+                id=trigger_id,
+                priority=priority,
+                headers=headers,
+                cycle=cycle,
             )
         except BadRecord as error:
             option = "ID" if error.field == "task" else f"--{(error.field or 'payload').replace('_', '-')}"

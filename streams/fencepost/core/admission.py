@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fencepost.core.commands import Command
+from fencepost.core.dependents import leave_out
 from fencepost.core.ending import end_work
 from fencepost.core.making import (
     asked_to_stop,
@@ -13,7 +14,6 @@ from fencepost.core.making import (
     new_history,
     new_put,
     new_stop,
-    skipped,
     with_delayed,
     with_run,
     with_state,
@@ -42,8 +42,8 @@ def admit(
     ahead = len(task.waiting) + (task.state.status is not Status.IDLE)
     full = _why_full(definition, ahead, len(task.waiting) + len(task.delayed))
     if full is not None:
-        history = skipped(work, full, now_ms)
-        return task, (history, new_drop(work.seq)) if recorded else (history,)
+        left = leave_out(task, work, full, now_ms)
+        return task, (*left, new_drop(work.seq)) if recorded else left
     return _queue(task, work, now_ms, recorded)
 
 
@@ -78,7 +78,7 @@ def _supersede(
     """The new request goes before everything: what waits is dropped, what runs is asked to stop."""
     commands: list[Command] = []
     for older in task.waiting:
-        commands += (skipped(older, "overlap", now_ms), new_drop(older.seq))
+        commands += (*leave_out(task, older, "overlap", now_ms), new_drop(older.seq))
     task = with_waiting(task, ())
     if task.state.status is Status.RUNNING:
         grace_s = 0.0 if definition.overlap is Overlap.TERMINATE else definition.grace_s
@@ -106,7 +106,7 @@ def drop_waiting(task: Task, cause: str, now_ms: int) -> tuple[Task, list[Comman
     """Nothing waits any more, buffered or delayed; each request is accounted for."""
     commands: list[Command] = []
     for work in (*task.waiting, *task.delayed):
-        commands += (skipped(work, cause, now_ms), new_drop(work.seq))
+        commands += (*leave_out(task, work, cause, now_ms), new_drop(work.seq))
     if commands:
         task = with_state_and_waiting(task, task.state, ())
         task = with_delayed(task, ())

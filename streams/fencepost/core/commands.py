@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fencepost.core.links import Links
+from fencepost.core.links import Join, Links
 from fencepost.core.signals import Signal
 from fencepost.core.task import Attempt, Run, Work
 
@@ -78,6 +78,20 @@ class DropLinks:
 
 
 @dataclass(frozen=True, slots=True)
+class PutJoin:
+    """A cycle that waits for parents has a record of its own."""
+
+    join: Join
+
+
+@dataclass(frozen=True, slots=True)
+class DropJoin:
+    """That record is no longer needed: tombstone."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Send:
     """Tell the owner of another task, by a record of the control topic in the same transaction."""
 
@@ -103,6 +117,19 @@ class Stop:
     grace_s: float
 
 
-Record = History | PutWork | DropWork | PutCheckpoint | DropCheckpoint | PutLinks | DropLinks | Forget | GiveUp | Send
+Record = (
+    History
+    | PutWork
+    | DropWork
+    | PutCheckpoint
+    | DropCheckpoint
+    | PutLinks
+    | DropLinks
+    | PutJoin
+    | DropJoin
+    | Forget
+    | GiveUp
+    | Send
+)
 Act = Launch | Stop
 Command = Record | Act

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fencepost.core.commands import Command, DropCheckpoint, Forget
+from fencepost.core.commands import Command, DropCheckpoint, Forget, History
+from fencepost.core.dependents import tell
 from fencepost.core.making import (
     ended_run,
     ended_task,
@@ -61,6 +62,9 @@ def finish(
         commands += (DROP_CHECKPOINT,)
     if state.deleted:
         commands += (FORGET,)
+    if task.links is not None:
+        assert isinstance(record, History)
+        commands += tell(task, work, outcome._value_, run.epoch, record.fields.get("result"))
     last = new_last(run.epoch, outcome, cause, now_ms)
     ended = ended_run(state, Status.IDLE, None, None, None, settled_at_ms(task, now_ms), last)
     return ended_task(task, ended, None), commands
@@ -87,5 +91,7 @@ def end_work(
         commands += (new_drop(work.seq),)
     if task.checkpoint is not None:
         commands += (DROP_CHECKPOINT,)
+    if task.links is not None:
+        commands += tell(task, work, outcome._value_, state.epoch)
     idle = ended_run(state, Status.IDLE, None, None, None, state.not_before_ms, state.last)
     return ended_task(task, idle, None), commands

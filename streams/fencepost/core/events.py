@@ -24,6 +24,8 @@ class Trigger:
     size: int = 0  # bytes of its body as JSON, and so of payload and headers at most
     delay_ms: int | None = None  # counted from the arrival; not together with run_at_ms
     replays: int = 0  # how often it was sent again from the dead letters
+    cycle: str | None = None  # the cycle it belongs to; None: it begins one
+    upstream: dict[str, Any] | None = None  # what the run is told of the tasks it runs after
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,69 @@
-"""What ties a task to others: who runs after it."""
+"""What ties a task to others: who runs after it, whom it runs after, and the cycles whose parents have not all ended.
+
+A *cycle* names what belongs together: the slot of a scheduled root (``slot:2026-11-30T02:00:00.000Z``), or the run of a
+triggered one (``run:TASK/TRIGGER`` or ``run:TASK/EPOCH``). A task that runs after others passes their cycle on.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from enum import StrEnum
+from typing import Any, Final
 
 MAX_CHILDREN: Final = 200  # of one task: each is told of every end, in one transaction
+MAX_PARENTS: Final = 100
+MAX_JOINS: Final = 100  # cycles of one task that wait for parents, or were skipped and may come back
+KEPT_RAN: Final = 200
+MAX_PATH: Final = 100
+RESULTS_BYTES: Final = 64 * 1024  # of all parents together, as JSON
+
+
+class When(StrEnum):
+    """Which ends of its parents a task waits for."""
+
+    ALL_SUCCEEDED = "all_succeeded"
+    ANY = "any"  # one that succeeded is enough
+    ALL_DONE = "all_done"  # however they ended
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a request comes from that belongs to a cycle. `path`: the tasks it came through, the root first.
+
+    upstream: what the run is told of each parent: {"outcome": …, "epoch": …, "result": …}.
+    """
+
+    cycle: str
+    path: tuple[str, ...] = ()
+    upstream: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How a parent's request of the cycle ended, the last time it did. `ok`: the children may go on."""
+
+    parent: str
+    outcome: str  # succeeded, failed, timed_out, cancelled, interrupted, skipped
+    ok: bool
+    epoch: int = 0  # 0: nothing ran
+    result: Any = None
+    result_dropped: str | None = None
+    size: int = 0  # bytes that it came in, and so of the result at most
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A cycle whose parents have not all ended, in a record of its own. `number` grows with the order of opening.
+
+    failed: the task was skipped for it. It is kept in case a parent succeeds after all, when it is replayed.
+    """
+
+    number: int
+    cycle: str
+    opened_ms: int = 0
+    done: tuple[Done, ...] = ()
+    path: tuple[str, ...] = ()
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +71,11 @@ class Links:
     """Kept in a record of its own beside the state, also of an ID that is not defined (yet)."""
 
     children: tuple[str, ...] = ()  # in the order in which they asked
+    parents: tuple[str, ...] = ()  # who was asked to tell this task
+    ran: tuple[str, ...] = ()  # hashes of the cycles that became requests; the last KEPT_RAN
+    joins: tuple[Join, ...] = ()  # oldest first; each has a record of its own
 
     @property
     def empty(self) -> bool:
-        return not self.children
+        """Whether it needs no record."""
+        return not (self.children or self.parents or self.ran)

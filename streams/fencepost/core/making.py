@@ -71,6 +71,8 @@ def naming(work: Work) -> dict[str, Any]:
         fields["slot"] = format_ms(work.slot_ms)
     if work.offset >= 0:
         fields["offset"] = work.offset
+    if work.origin is not None:
+        fields["cycle"] = work.origin.cycle
     return fields
 
 

@@ -10,7 +10,7 @@ from fencepost.core.commands import History
 from fencepost.core.task import Outcome
 
 _ENDS: Final = frozenset(outcome.value for outcome in Outcome)
-_NAMING: Final = ("trigger", "slot", "offset")
+_NAMING: Final = ("trigger", "slot", "offset", "cycle")
 
 
 @dataclass(slots=True)

@@ -6,12 +6,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from fencepost.core.links import Links
+from fencepost.core.links import Join, Links
 from fencepost.core.task import Task, TaskState, Work
 
 
 def restored_task(
-    state: TaskState, works: Iterable[Work] = (), checkpoint: Any = None, links: Links | None = None
+    state: TaskState,
+    works: Iterable[Work] = (),
+    checkpoint: Any = None,
+    links: Links | None = None,
+    joins: Iterable[Join] = (),
 ) -> Task:
     """The task that wrote `state`, the `works` (records of their own that were not dropped) and the checkpoint.
 
@@ -25,6 +29,7 @@ def restored_task(
     for work in works:
         if under_way is not None and work.seq == under_way.seq:
             filled = replace(under_way, trigger_id=work.trigger_id, payload=work.payload, headers=work.headers)
+            filled = replace(filled, origin=work.origin)
             state = replace(state, work=filled)
         elif work.due_ms:
             delayed.append(work)
@@ -32,4 +37,7 @@ def restored_task(
             waiting.append(work)
     waiting.sort(key=lambda work: (work.priority, work.seq))
     delayed.sort(key=lambda work: (work.due_ms, work.seq))
+    waits = tuple(sorted(joins, key=lambda join: join.number))
+    if waits:
+        links = replace(links or Links(), joins=waits)
     return Task(state, None, tuple(waiting), checkpoint, tuple(delayed), links)

@@ -11,7 +11,7 @@ record); what is at its default is left out. A field `size` is filled in as it i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,28 @@ class Unsubscribe:
     """The sender does not run after this task any more."""
 
 
-Signal = Subscribe | Unsubscribe
+@dataclass(frozen=True, slots=True)
+class UpstreamDone:
+    """A request of the sender has ended for good, in this cycle. `path`: the tasks the cycle came through, it last.
+
+    tolerated: it did not succeed, and its children shall go on as if it had.
+    """
+
+    cycle: str
+    outcome: str
+    path: tuple[str, ...] = ()
+    epoch: int = 0
+    result: Any = None
+    result_dropped: str | None = None
+    tolerated: bool = False
+    size: int = 0
+
+
+Signal = Subscribe | Unsubscribe | UpstreamDone
 
 KINDS: Final[dict[str, type[Signal]]] = {
     "subscribe": Subscribe,
     "unsubscribe": Unsubscribe,
+    "upstream_done": UpstreamDone,
 }
 KIND_OF: Final[dict[type[Signal], str]] = {record: kind for kind, record in KINDS.items()}

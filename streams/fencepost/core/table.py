@@ -17,7 +17,7 @@ here is illegal: the machine raises and nothing changes. The state diagram in th
     Cancelled   same        same (asked to stop)  idle
     Paused      same        same                  same, idle (*)
     Resumed     same        same                  same
-    Signalled   same        same                  same
+    Signalled   same        same                  same, idle (overlap = cancel, terminate)
 
 (*) A slot that is due under the old schedule, or before the pause, is decided on first, by the overlap policy.
 """
@@ -98,5 +98,5 @@ TABLE: Final[dict[tuple[Status, type[Event]], Transition]] = {
     (BACKOFF, Resumed): Transition(resumed, (BACKOFF,)),
     (IDLE, Signalled): Transition(signalled, (IDLE,)),
     (RUNNING, Signalled): Transition(signalled, (RUNNING,)),
-    (BACKOFF, Signalled): Transition(signalled, (BACKOFF,)),
+    (BACKOFF, Signalled): Transition(signalled, (BACKOFF, IDLE)),
 }

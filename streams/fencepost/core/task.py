@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from fencepost.core.links import Links
+from fencepost.core.links import Links, Origin, When
 from fencepost.core.schedule import Schedule
 
 
@@ -175,6 +175,9 @@ class Definition:
     start_timeout_s: float | None = None  # a request that waited longer than this is skipped
     heartbeat_s: float | None = None  # a run that says nothing for so long is timed out
     total_timeout_s: float | None = None  # over all attempts of a request, from the start of the first
+    after: tuple[str, ...] = ()  # tasks it runs after, once for each of their cycles
+    when: When = When.ALL_SUCCEEDED  # which ends of theirs it waits for
+    propagate_failure: bool = True  # False: tasks that run after this one go on as if it had succeeded
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +210,7 @@ class Work:
     replays: int = 0  # how often it came back from the dead letters
     began_ms: int = 0  # when its first run started; kept only where the task has a total time limit
     past: tuple[Attempt, ...] = ()  # its last runs that were tried again, for its dead letter
+    origin: Origin | None = None  # the cycle it belongs to; None: it begins one
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from fencepost.codec import BadRecord, dumps
 from fencepost.core.events import Cancelled, Event, Paused, Resumed, Signalled
 from fencepost.core.signals import Signal
 from fencepost.wire.edge import read_body_sized, read_key, task_of
+from fencepost.wire.history import bound_result
 from fencepost.wire.signal import read_signal, signal_to_json
 
 
@@ -43,4 +44,7 @@ def encode_control(op: str, *, reason: str | None = None, waiting: bool | None =
 
 def encode_signal(sender: str, signal: Signal, lane: str, nonce: str) -> bytes:
     """The value of the control record that carries a signal; its key is the ID of the task that is told."""
-    return dumps({"op": "signal", "signal": signal_to_json(signal), "from": sender, "lane": lane, "nonce": nonce})
+    told = signal_to_json(signal)
+    if "result" in told:
+        bound_result(told)
+    return dumps({"op": "signal", "signal": told, "from": sender, "lane": lane, "nonce": nonce})

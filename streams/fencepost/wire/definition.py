@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from fencepost.codec import BadRecord, dumps, dumps_given, loads, loads_own
 from fencepost.core.evolve import builder
+from fencepost.core.ids import check_task_id
+from fencepost.core.links import When
 from fencepost.core.making import named
 from fencepost.core.schedule import Schedule, ScheduleError, schedule_from_json
 from fencepost.core.task import (
@@ -37,6 +39,7 @@ _ENUMS: Final[dict[str, Any]] = {
     "on_interruption": OnInterruption,
     "on_handover": OnHandover,
     "isolation": Isolation,
+    "when": When,
 }
 _DURATIONS: Final = (
     "timeout_s",
@@ -49,7 +52,7 @@ _DURATIONS: Final = (
     "total_timeout_s",
 )
 _NOT_ZERO: Final = ("timeout_s", "start_timeout_s", "heartbeat_s", "total_timeout_s")
-_PLAIN: Final = ("payload", "strict_stop", "paused", "description")
+_PLAIN: Final = ("payload", "strict_stop", "paused", "description", "propagate_failure")
 _WHOLE: Final = ("buffer_limit", "max_losses", "priority")
 
 
@@ -73,11 +76,17 @@ def definition_from_json(task: str, body: dict[str, Any]) -> Definition:
     if "task" not in body:
         form = dumps_given(body)
         if len(form) <= _KNOWN_BYTES:
-            return _named(_known_definition(form), task)
+            return _not_after_itself(_named(_known_definition(form), task))
         body = loads_own(form)  # a file's own kinds of values, such as TOML's times, are JSON now
     check("definition", body)
     task_of(task, body)
-    return _named(_definition(task, body), task)
+    return _not_after_itself(_named(_definition(task, body), task))
+
+
+def _not_after_itself(definition: Definition) -> Definition:
+    if definition.after and definition.task in definition.after:
+        raise BadRecord(f"{definition.task!r} cannot run after itself", "after")
+    return definition
 
 
 @lru_cache(maxsize=4096)
@@ -109,7 +118,7 @@ def definition_to_json(definition: Definition) -> dict[str, Any]:
     for name, default in _DEFAULTS.items():
         value = getattr(definition, name)
         if name not in ("task", "handler", "schedule", "retry", "overlap") and value != default:
-            body[name] = value
+            body[name] = list(value) if isinstance(value, tuple) else value
     return body
 
 
@@ -127,6 +136,8 @@ def _definition(task: str, body: dict[str, Any]) -> Definition:
             given[name] = _ENUMS[name](item)
         elif name == "retry":
             given[name] = _retry(item)
+        elif name == "after":
+            given[name] = tuple(_parent(parent) for parent in item)
     if "overlap" not in given:
         given["overlap"] = default_overlap(schedule)
     if "payload" in given:
@@ -136,6 +147,13 @@ def _definition(task: str, body: dict[str, Any]) -> Definition:
 
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
+
+
+def _parent(task: str) -> str:
+    try:
+        return check_task_id(task)
+    except ValueError as error:
+        raise BadRecord(str(error), "after") from error
 
 
 def _schedule(body: dict[str, Any]) -> Schedule:

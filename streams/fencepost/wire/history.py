@@ -42,11 +42,12 @@ def encode_history(task: str, history: History, lane: str, nonce: str) -> bytes:
     body["lane"] = lane
     body["nonce"] = nonce
     if "result" in body:
-        _bound_result(body)
+        bound_result(body)
     return dumps(body)
 
 
-def _bound_result(body: dict[str, Any]) -> None:
+def bound_result(body: dict[str, Any]) -> None:
+    """Leave a `result` out that is too large or has no JSON form, and say so."""
     try:
         size = len(dumps_given(body["result"]))
     except NotEncodable as error:

@@ -1,31 +1,119 @@
-"""What ties a task to others, in a record of its own."""
+"""What ties a task to others, and the cycles that wait for its parents, each in a record of its own."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from fencepost.codec import BadRecord, dumps, loads_own
-from fencepost.core.links import Links
+from fencepost.core.links import Done, Join, Links, Origin
+from fencepost.core.times import format_ms
 from fencepost.wire.schema import check
+from fencepost.wire.times import read_time
 
 VERSION: Final = 1
-LINKS: Final = "links"  # the kind in the record's key, see core.ids.side_key
+LINKS: Final = "links"  # the kinds in the records' keys, see core.ids.side_key
+JOIN: Final = "join"
 
 
 def encode_links(task: str, links: Links, lane: str, nonce: str) -> bytes:
-    """The value of a links record; its key is the task ID, U+001F, "links", U+001F and 0."""
+    """The value of a links record; its key is the task ID, U+001F, "links", U+001F and 0. Joins are not in it."""
     body: dict[str, Any] = {"v": VERSION, "task": task, "lane": lane, "nonce": nonce}
     if links.children:
         body["children"] = list(links.children)
+    if links.parents:
+        body["parents"] = list(links.parents)
+    if links.ran:
+        body["ran"] = " ".join(links.ran)
     return dumps(body)
 
 
 def decode_links(value: bytes) -> Links:
     """Raises BadRecord."""
+    body = _body("links", value)
+    ran = body.get("ran")
+    return Links(
+        tuple(body.get("children", ())), tuple(body.get("parents", ())), () if ran is None else tuple(ran.split(" "))
+    )
+
+
+def encode_join(task: str, join: Join, lane: str, nonce: str) -> bytes:
+    """The value of a join record; its key is the task ID, U+001F, "join", U+001F and its number."""
+    body: dict[str, Any] = {
+        "v": VERSION,
+        "task": task,
+        "lane": lane,
+        "nonce": nonce,
+        "number": join.number,
+        "cycle": join.cycle,
+        "opened": format_ms(join.opened_ms),
+        "done": [_done(item) for item in join.done],
+    }
+    if join.path:
+        body["path"] = list(join.path)
+    if join.failed:
+        body["failed"] = True
+    return dumps(body)
+
+
+def decode_join(value: bytes) -> Join:
+    """Raises BadRecord."""
+    body = _body("join", value)
+    return Join(
+        body["number"],
+        body["cycle"],
+        read_time(body["opened"], "opened"),
+        tuple(_read_done(item) for item in body["done"]),
+        tuple(body.get("path", ())),
+        body.get("failed", False),
+    )
+
+
+def origin_fields(origin: Origin) -> dict[str, Any]:
+    """Where a request comes from, as fields of its work."""
+    fields: dict[str, Any] = {"cycle": origin.cycle}
+    if origin.path:
+        fields["path"] = list(origin.path)
+    if origin.upstream is not None:
+        fields["upstream"] = origin.upstream
+    return fields
+
+
+def read_origin(body: dict[str, Any]) -> Origin | None:
+    """From the fields of work; None where it belongs to no cycle."""
+    cycle = body.get("cycle")
+    return None if cycle is None else Origin(cycle, tuple(body.get("path", ())), body.get("upstream"))
+
+
+def _done(done: Done) -> dict[str, Any]:
+    fields: dict[str, Any] = {"parent": done.parent, "outcome": done.outcome, "ok": done.ok}
+    if done.epoch:
+        fields["epoch"] = done.epoch
+    if done.result is not None:
+        fields["result"] = done.result
+    if done.result_dropped is not None:
+        fields["result_dropped"] = done.result_dropped
+    if done.size:
+        fields["size"] = done.size
+    return fields
+
+
+def _read_done(body: dict[str, Any]) -> Done:
+    return Done(
+        body["parent"],
+        body["outcome"],
+        body["ok"],
+        body.get("epoch", 0),
+        body.get("result"),
+        body.get("result_dropped"),
+        body.get("size", 0),
+    )
+
+
+def _body(name: str, value: bytes) -> dict[str, Any]:
     body = loads_own(value)
     if type(body) is not dict:
-        raise BadRecord("a links record is a JSON object")
+        raise BadRecord(f"a {name} record is a JSON object")
     if body.get("v") != VERSION:
         raise BadRecord(f"unknown version {str(body.get('v'))[:40]}; this release knows version {VERSION}", "v")
-    check("links", body)
-    return Links(tuple(body.get("children", ())))
+    check(name, body)
+    return body

@@ -7,16 +7,18 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from fencepost.codec import BadRecord, dumps, dumps_given
+from fencepost.core.dependents import slot_cycle
 from fencepost.core.events import Trigger
 from fencepost.core.evolve import builder
 from fencepost.core.task import Work
 from fencepost.core.times import format_ms, parse_duration, parse_rfc3339
-from fencepost.wire.edge import PAYLOAD_BYTES, read_body_sized, read_key, require_size, task_of
+from fencepost.wire.edge import PAYLOAD_BYTES, RESULT_BYTES, read_body_sized, read_key, require_size, task_of
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 ID_BYTES: Final = 255
 REPLAYS_HEADER: Final = "fencepost_replays"  # on a replayed trigger: how often it was, in ASCII digits
+CYCLE_BYTES: Final = 600  # of a replay: run:, a task ID and a trigger ID at most
 _EMPTY: Final = frozenset((b"", b"{}", b"null"))
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 _HEADER_BYTES: Final = 16 * 1024
@@ -47,6 +49,7 @@ def read_trigger(
     if run_headers is not None:
         require_size(run_headers, _HEADER_BYTES, "headers")
     priority = body.get("priority")
+    cycle = _cycle(body) if "cycle" in body or "upstream" in body else None
     run_at_ms, delay_ms = _when(body) if "run_at" in body or "delay" in body else (None, None)
     return _new_trigger(
         task,
@@ -60,6 +63,8 @@ def read_trigger(
         size if trigger_id is None else size + len(trigger_id),
         delay_ms,
         replays_of(headers) if headers else 0,
+        cycle,
+        body.get("upstream") if cycle is not None else None,
     )
 
 
@@ -80,6 +85,7 @@ def encode_trigger(
     delay_s: float | None = None,
     priority: int | None = None,
     headers: dict[str, str] | None = None,
+    cycle: str | None = None,
 ) -> bytes:
     """The value of a trigger. `task` is only needed where the record has no key. Raises NotEncodable, BadRecord."""
     if run_at_ms is not None and delay_s is not None:
@@ -92,6 +98,7 @@ def encode_trigger(
         "delay": delay_s,
         "priority": priority,
         "headers": headers,
+        "cycle": cycle,
     }
     value = dumps_given({name: item for name, item in body.items() if item is not None})
     # What would be refused on arrival is refused here, where somebody can still mend it.
@@ -102,6 +109,10 @@ def encode_trigger(
 def encode_again(work: Work) -> bytes:
     """The trigger that would ask for this work once more (for a dead letter that is replayed)."""
     body = {"id": work.trigger_id, "payload": work.payload, "priority": work.priority, "headers": work.headers}
+    if work.origin is not None:
+        body |= {"cycle": work.origin.cycle, "upstream": work.origin.upstream}
+    elif work.slot_ms is not None:
+        body["cycle"] = slot_cycle(work.slot_ms)
     return dumps({name: item for name, item in body.items() if item is not None})
 
 
@@ -131,13 +142,22 @@ def _id(body: dict[str, Any], headers: Headers) -> str | None:
     return given
 
 
-def _check_id(trigger_id: str) -> None:
+def _check_id(trigger_id: str, field: str = "id", limit: int = ID_BYTES) -> None:
     size = len(trigger_id.encode())
-    if not 0 < size <= ID_BYTES:
-        raise BadRecord(f"has {size} bytes; allowed: 1 to {ID_BYTES}", "id")
+    if not 0 < size <= limit:
+        raise BadRecord(f"has {size} bytes; allowed: 1 to {limit}", field)
     found = _CONTROL.search(trigger_id)
     if found is not None:
-        raise BadRecord(f"has a control character, U+{ord(found.group()):04X}, at position {found.start()}", "id")
+        raise BadRecord(f"has a control character, U+{ord(found.group()):04X}, at position {found.start()}", field)
+
+
+def _cycle(body: dict[str, Any]) -> str:
+    cycle: str | None = body.get("cycle")
+    if cycle is None:
+        raise BadRecord("is for a trigger that names a cycle", "upstream")
+    _check_id(cycle, "cycle", CYCLE_BYTES)
+    require_size(body.get("upstream"), RESULT_BYTES, "upstream")
+    return cycle
 
 
 def _when(body: dict[str, Any]) -> tuple[int | None, int | None]:

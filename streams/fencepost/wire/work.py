@@ -9,6 +9,7 @@ from fencepost.core.evolve import builder
 from fencepost.core.task import Attempt, Outcome, Work
 from fencepost.core.times import format_ms
 from fencepost.wire.edge import CHECKPOINT_BYTES, require_size
+from fencepost.wire.links import origin_fields, read_origin
 from fencepost.wire.schema import check
 from fencepost.wire.times import read_time
 
@@ -83,6 +84,8 @@ def work_fields(work: Work) -> dict[str, Any]:
         fields["began"] = format_ms(work.began_ms)
     if work.past:
         fields["past"] = [_attempt_text(attempt) for attempt in work.past]
+    if work.origin is not None:
+        fields.update(origin_fields(work.origin))
     return fields
 
 
@@ -106,6 +109,7 @@ def read_work(body: dict[str, Any], own_record: str, prefix: str) -> Work:
         body.get("replays", 0),
         0 if (began := body.get("began")) is None else read_time(began, f"{prefix}began"),
         tuple([_read_attempt(text, f"{prefix}past") for text in body["past"]]) if "past" in body else (),
+        read_origin(body) if "cycle" in body else None,
     )
 
 

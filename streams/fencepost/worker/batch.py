@@ -13,6 +13,7 @@ from typing import Any
 from fencepost.core.commands import (
     Command,
     DropCheckpoint,
+    DropJoin,
     DropLinks,
     DropWork,
     Forget,
@@ -20,6 +21,7 @@ from fencepost.core.commands import (
     History,
     Launch,
     PutCheckpoint,
+    PutJoin,
     PutLinks,
     PutWork,
     Send,
@@ -27,14 +29,14 @@ from fencepost.core.commands import (
 )
 from fencepost.core.evolve import builder
 from fencepost.core.ids import partition_of, side_key
-from fencepost.core.links import Links
+from fencepost.core.links import Join, Links
 from fencepost.core.task import Task, TaskState, Work
 from fencepost.kafka.topics import Topics
 from fencepost.kafka.transaction import Headers, OutRecord
 from fencepost.wire.control import encode_signal
 from fencepost.wire.dead_letter import encode_dead_letter, given_up
 from fencepost.wire.history import encode_history
-from fencepost.wire.links import LINKS, encode_links
+from fencepost.wire.links import JOIN, LINKS, encode_join, encode_links
 from fencepost.wire.state import encode_state
 from fencepost.wire.work import CHECKPOINT, WORK, encode_checkpoint, encode_work
 from fencepost.worker.letters import Letter
@@ -98,6 +100,10 @@ class Part:
                 self.side[task_id, LINKS, 0] = command.links  # type: ignore[union-attr]
             elif kind is DropLinks:
                 self.side[task_id, LINKS, 0] = None
+            elif kind is PutJoin:
+                self.side[task_id, JOIN, command.join.number] = command.join  # type: ignore[union-attr]
+            elif kind is DropJoin:
+                self.side[task_id, JOIN, command.number] = None  # type: ignore[union-attr]
             elif kind is GiveUp:
                 self.given_up.append((task_id, command))  # type: ignore[arg-type]
             elif kind is not Forget:  # Forget needs no record: the state keeps the epoch
@@ -191,11 +197,13 @@ class Encoder:
             out.append(Letter(_new_record(self._topics.dead_letter, number, key, value, headers)))
         return [*out, *part.letters]
 
-    def _side(self, task_id: str, content: Work | Links | _Checkpoint | None, nonce: str) -> bytes | None:
+    def _side(self, task_id: str, content: Work | Links | Join | _Checkpoint | None, nonce: str) -> bytes | None:
         if content is None:
             return None
         if isinstance(content, Links):
             return encode_links(task_id, content, self._lane, nonce)
+        if isinstance(content, Join):
+            return encode_join(task_id, content, self._lane, nonce)
         if isinstance(content, _Checkpoint):
             return encode_checkpoint(task_id, content.data, self._lane, nonce)
         return encode_work(task_id, content, self._lane, nonce)

@@ -236,7 +236,7 @@ class Intake:
         definition = self._definition(partition, task_id)
         if definition is None:
             return
-        if known is None and definition.schedule is None and not definition.paused:
+        if known is None and definition.schedule is None and not definition.paused and not definition.after:
             partition.tasks[task_id] = _met(new_task(task_id), definition)  # nothing of it to record yet
         else:
             self.apply(partition, part, task_id, Defined(definition, restored=True), now_ms)

@@ -401,6 +401,7 @@ class Lane:
             isolation=definition.isolation,
             strict_stop=definition.strict_stop,
             heartbeat_s=definition.heartbeat_s,
+            origin=work.origin,
         )
 
     # -- the group and its partitions ---------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from fencepost.core.links import Origin
 from fencepost.core.task import Cause, Handler, Isolation, Outcome
 
 
@@ -30,6 +31,7 @@ class RunOrder:
     isolation: Isolation
     strict_stop: bool
     heartbeat_s: float | None = None  # it must say something at least so often
+    origin: Origin | None = None  # the cycle it belongs to
 
 
 @dataclass(frozen=True, slots=True)

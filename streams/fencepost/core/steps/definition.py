@@ -9,6 +9,7 @@ from fencepost.core.admission import ask_to_stop, drop_waiting
 from fencepost.core.commands import Command
 from fencepost.core.ending import FORGET, end_work
 from fencepost.core.events import Defined, Deleted
+from fencepost.core.joins import follow, unfollow
 from fencepost.core.making import new_history, with_definition
 from fencepost.core.schedule import Once
 from fencepost.core.slots import arm, fire_slots
@@ -40,7 +41,8 @@ def defined(task: Task, event: Defined, now_ms: int) -> tuple[Task, tuple[Comman
         armed = replace(armed, deleted=False)
     if not event.restored or "schedule" in fields:
         commands += (new_history("defined", None, now_ms, fields),)
-    return with_definition(task, armed, definition), commands
+    task, more = follow(with_definition(task, armed, definition), definition, now_ms)
+    return task, commands + more
 
 
 def _schedule_told(before: TaskState, armed: TaskState, definition: Definition, from_ms: int) -> dict[str, Any]:
@@ -78,6 +80,8 @@ def deleted(task: Task, event: Deleted, now_ms: int) -> tuple[Task, tuple[Comman
     commands: list[Command] = [new_history("deleted", None, now_ms, {})]
     task, dropped = drop_waiting(task, "deleted", now_ms)
     commands += dropped
+    task, over = unfollow(task, now_ms)
+    commands += over
     if task.state.status is Status.BACKOFF:
         task, ended = end_work(task, Outcome.CANCELLED, "deleted", now_ms)
         commands += ended

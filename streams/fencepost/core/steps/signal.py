@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from fencepost.core.commands import Command, DropLinks, PutLinks
+from fencepost.core.commands import Command, Send
 from fencepost.core.events import Signalled
+from fencepost.core.joins import keep_links, undefined, upstream_done
 from fencepost.core.links import MAX_CHILDREN, Links
-from fencepost.core.making import new_history, with_links
-from fencepost.core.signals import KIND_OF, Signal, Subscribe, Unsubscribe
+from fencepost.core.making import new_history
+from fencepost.core.signals import KIND_OF, Signal, Subscribe, Unsubscribe, UpstreamDone
 from fencepost.core.steps.operator import take_control
 from fencepost.core.task import Task
 
@@ -22,7 +23,9 @@ def signalled(task: Task, event: Signalled, now_ms: int) -> tuple[Task, tuple[Co
     """What the kind of the signal says. For a task that is not defined most kinds are left out, with a word on it."""
     signal = event.signal
     if task.definition is None and type(signal) not in _ALSO_UNDEFINED:
-        return task, (left_out(task, signal, event.sender, now_ms),)
+        left = left_out(task, signal, event.sender, now_ms)
+        # Whoever tells what is no child any more is asked to stop, so that it does not go on for ever.
+        return task, (left, Send(event.sender, Unsubscribe())) if isinstance(signal, UpstreamDone) else (left,)
     taken = take_control(task, event.offset)
     if taken is None:
         return task, ()
@@ -31,9 +34,10 @@ def signalled(task: Task, event: Signalled, now_ms: int) -> tuple[Task, tuple[Co
 
 def left_out(task: Task, signal: Signal, sender: str, now_ms: int, cause: str | None = None) -> Command:
     """The history of a signal that changes nothing here."""
-    if cause is None:
-        cause = "deleted" if task.state.deleted or task.state.epoch else "not defined"
-    return new_history("skipped", None, now_ms, {"signal": KIND_OF[type(signal)], "from": sender, "cause": cause})
+    fields = {"signal": KIND_OF[type(signal)], "from": sender, "cause": cause or undefined(task)}
+    if isinstance(signal, UpstreamDone):
+        fields["cycle"] = signal.cycle
+    return new_history("skipped", None, now_ms, fields)
 
 
 def _subscribe(task: Task, signal: Subscribe, sender: str, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
@@ -42,25 +46,20 @@ def _subscribe(task: Task, signal: Subscribe, sender: str, now_ms: int) -> tuple
         return task, ()
     if len(links.children) >= MAX_CHILDREN:
         return task, (left_out(task, signal, sender, now_ms, f"{MAX_CHILDREN} tasks run after this one already"),)
-    return _with_links(task, replace(links, children=(*links.children, sender)))
+    return keep_links(task, replace(links, children=(*links.children, sender)))
 
 
 def _unsubscribe(task: Task, _signal: Unsubscribe, sender: str, _now_ms: int) -> tuple[Task, tuple[Command, ...]]:
     links = task.links
     if links is None or sender not in links.children:
         return task, ()
-    return _with_links(task, replace(links, children=tuple(child for child in links.children if child != sender)))
-
-
-def _with_links(task: Task, links: Links) -> tuple[Task, tuple[Command, ...]]:
-    if links.empty:
-        return with_links(task, None), (DropLinks(),)
-    return with_links(task, links), (PutLinks(links),)
+    return keep_links(task, replace(links, children=tuple(child for child in links.children if child != sender)))
 
 
 _TAKERS: Final[dict[type[Signal], Taker]] = {
     Subscribe: _subscribe,
     Unsubscribe: _unsubscribe,
+    UpstreamDone: upstream_done,
 }
 # A child may be defined before its parent: the parent finds it there when it comes.
 _ALSO_UNDEFINED: Final = frozenset((Subscribe, Unsubscribe))

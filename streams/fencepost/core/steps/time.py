@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from fencepost.core.admission import admit
 from fencepost.core.commands import Command
+from fencepost.core.dependents import leave_out
 from fencepost.core.ending import end_work
 from fencepost.core.events import Woken
-from fencepost.core.making import new_drop, skipped, with_delayed, with_waiting
+from fencepost.core.making import new_drop, with_delayed, with_waiting
 from fencepost.core.slots import fire_slots
 from fencepost.core.task import Definition, Outcome, Status, Task
 from fencepost.core.time_limits import TOTAL, WAITED_TOO_LONG, over_by_ms, start_by_ms
@@ -40,7 +41,7 @@ def _past_limits(task: Task, definition: Definition, now_ms: int) -> tuple[Task,
     late = [work for work in task.waiting if (by_ms := start_by_ms(definition, work)) is not None and by_ms <= now_ms]
     if late:
         for work in late:
-            commands += (skipped(work, WAITED_TOO_LONG, now_ms), new_drop(work.seq))
+            commands += (*leave_out(task, work, WAITED_TOO_LONG, now_ms), new_drop(work.seq))
         task = with_waiting(task, tuple([work for work in task.waiting if work not in late]))
     work_on = task.state.work
     if task.state.status is Status.BACKOFF and work_on is not None:

@@ -6,12 +6,15 @@ from typing import Final
 
 from fencepost.core.admission import MAX_WAITING, admit, waits
 from fencepost.core.commands import Command
+from fencepost.core.dependents import leave_out
 from fencepost.core.events import Trigger, Triggered
-from fencepost.core.making import new_put, new_work, skipped, took_trigger, with_delayed, with_state
+from fencepost.core.links import Origin
+from fencepost.core.making import new_put, new_work, took_trigger, with_delayed, with_state
 from fencepost.core.recent import remember
 from fencepost.core.task import Definition, Task, TaskState, Work
 from fencepost.core.times import MAX_MS
 
+DUPLICATE: Final = "duplicate"
 STATE_PAYLOAD_BYTES: Final = 560  # what is larger does not go into the state record, which has 4 KiB at most
 
 
@@ -27,7 +30,7 @@ def triggered(task: Task, event: Triggered, now_ms: int) -> tuple[Task, tuple[Co
     if trigger.id is not None:
         remembered = remember(recent, trigger.id, now_ms)
         if remembered is None:
-            return _refuse(task, trigger, offset, "duplicate", now_ms)
+            return _refuse(task, trigger, offset, DUPLICATE, now_ms)
         recent = remembered
     definition = task.definition
     if definition is None:
@@ -57,12 +60,17 @@ def _work(trigger: Trigger, definition: Definition, seq: int, now_ms: int) -> Wo
         trigger.offset,
         own_record=trigger.size > STATE_PAYLOAD_BYTES,
         replays=trigger.replays,
+        origin=_origin(trigger),
     )
+
+
+def _origin(trigger: Trigger) -> Origin | None:
+    return None if trigger.cycle is None else Origin(trigger.cycle, (), trigger.upstream)
 
 
 def _delay(task: Task, work: Work, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
     if len(task.waiting) + len(task.delayed) >= MAX_WAITING:
-        return task, (skipped(work, "buffer full", now_ms),)
+        return task, leave_out(task, work, "buffer full", now_ms)
     place = len(task.delayed)
     while place and task.delayed[place - 1].due_ms > work.due_ms:
         place -= 1
@@ -73,8 +81,10 @@ def _delay(task: Task, work: Work, now_ms: int) -> tuple[Task, tuple[Command, ..
 def _refuse(task: Task, trigger: Trigger, offset: int, cause: str, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
     state = task.state
     taken = took_trigger(state, offset, state.recent_ids, state.next_seq)
-    work = new_work(0, trigger.id, None, offset=trigger.offset)
-    return with_state(task, taken), (skipped(work, cause, now_ms),)
+    # Of a duplicate the first one tells how it ended.
+    origin = None if cause == DUPLICATE else _origin(trigger)
+    work = new_work(0, trigger.id, None, offset=trigger.offset, origin=origin)
+    return with_state(task, taken), leave_out(task, work, cause, now_ms)
 
 
 def _why_undefined(state: TaskState) -> str:

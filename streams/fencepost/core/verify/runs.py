@@ -92,4 +92,4 @@ class Runs:
 
 def work_of(fields: Mapping[str, Any]) -> tuple[Any, ...]:
     """Which request an event is about."""
-    return fields.get("trigger"), fields.get("slot"), fields.get("offset")
+    return fields.get("trigger"), fields.get("slot"), fields.get("offset"), fields.get("cycle")

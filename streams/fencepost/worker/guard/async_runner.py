@@ -91,8 +91,9 @@ class AsyncRunner:
         if timeout_s is not None:
             clock = self._loop.call_later(timeout_s, self._cancel, token, wire.TIMED_OUT)
         context = RunContext(
-            task, epoch, attempt, payload, headers, scheduled_for_ms, key, checkpoint, limit, self, token
-        )
+            task, epoch, attempt, payload, headers, scheduled_for_ms, key, checkpoint, limit, self, token,
+            **(run[Field.MORE] or {}),
+        )  # fmt: skip
         error = result = None
         names: tuple[str, ...] = ()
         if run[Field.BEATS]:

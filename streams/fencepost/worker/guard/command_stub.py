@@ -133,6 +133,10 @@ class CommandStub:
         if run[Field.CHECKPOINT] is not None:
             checkpoint = codec.dumps(run[Field.CHECKPOINT])
             env["FENCEPOST_LAST_CHECKPOINT"] = checkpoint.decode()
+        more = run[Field.MORE]
+        if more is not None:
+            env["FENCEPOST_CYCLE"] = more["cycle"]
+            env["FENCEPOST_UPSTREAM"] = codec.dumps(more["upstream"] or {}).decode()
         return env
 
     def _wait(self, child: subprocess.Popen[bytes], run: Any) -> int:

@@ -284,6 +284,7 @@ def as_sent(run: Run, target: Any) -> tuple[Any, ...]:
         run.lease.slots[0],
         run.life_s,
         order.heartbeat_s is not None,
+        None if order.origin is None else {"cycle": order.origin.cycle, "upstream": order.origin.upstream},
     )
 
 

@@ -111,7 +111,7 @@ class SyncRunner:
 
     def _start(self, run: Any) -> tuple[int, Any, str | None]:
         token, task, epoch, attempt, target, payload, headers, scheduled_for_ms, key, checkpoint = run[:10]
-        timeout_s, grace_s, slot, life_s, beats = run[10:15]
+        timeout_s, grace_s, slot, life_s, beats, more = run[10:]
         now = linux.boot_s()
         self._lease = slot, life_s
         self._look_for_stops()
@@ -126,8 +126,9 @@ class SyncRunner:
         self._page.begin(token, self._ask_at + grace_s if timeout_s is not None else 0.0)
         limit = self._ask_at or None
         context = RunContext(
-            task, epoch, attempt, payload, headers, scheduled_for_ms, key, checkpoint, limit, self, token
-        )
+            task, epoch, attempt, payload, headers, scheduled_for_ms, key, checkpoint, limit, self, token,
+            **(more or {}),
+        )  # fmt: skip
         error = result = None
         self._names = ()
         if beats:

@@ -49,7 +49,7 @@ class Field:
     """Places in a run as it is sent."""
 
     TOKEN, TASK, EPOCH, ATTEMPT, TARGET, PAYLOAD, HEADERS, SCHEDULED_FOR_MS, KEY, CHECKPOINT = range(10)
-    TIMEOUT_S, GRACE_S, SLOT, LIFE_S, BEATS = range(10, 15)
+    TIMEOUT_S, GRACE_S, SLOT, LIFE_S, BEATS, MORE = range(10, 16)  # MORE: what else the context is told; or null
 
 
 def frame(message: Any) -> bytes:

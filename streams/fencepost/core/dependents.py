@@ -1,0 +1,61 @@
+"""The end of a request, told to the tasks that run after this one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fencepost.core.commands import Command, Send
+from fencepost.core.links import MAX_PATH
+from fencepost.core.making import skipped
+from fencepost.core.signals import UpstreamDone
+from fencepost.core.task import Task, Work
+from fencepost.core.times import format_ms
+
+SUCCEEDED = "succeeded"
+SKIPPED = "skipped"
+
+
+def cycle_of(task_id: str, work: Work, epoch: int) -> str:
+    """The cycle that a request belongs to, or begins."""
+    if work.origin is not None:
+        return work.origin.cycle
+    if work.slot_ms is not None:
+        return slot_cycle(work.slot_ms)
+    return f"run:{task_id}/{epoch if work.trigger_id is None else work.trigger_id}"
+
+
+def slot_cycle(slot_ms: int) -> str:
+    """The cycle of a slot, the same for all tasks that have it."""
+    return f"slot:{format_ms(slot_ms)}"
+
+
+def tell(task: Task, work: Work, outcome: str, epoch: int, result: Any = None) -> tuple[Command, ...]:
+    """A word to each child on the final end of a request. `epoch` 0: nothing of it ran."""
+    links = task.links
+    if links is None or not links.children:
+        return ()
+    path = () if work.origin is None else work.origin.path
+    return tell_of_cycle(task, cycle_of(task.state.task, work, epoch), path, outcome, epoch, result)
+
+
+def tell_of_cycle(
+    task: Task, cycle: str, path: tuple[str, ...], outcome: str, epoch: int = 0, result: Any = None
+) -> tuple[Command, ...]:
+    """The same where no request was made of the cycle; `path`: the tasks before this one."""
+    links = task.links
+    if links is None:
+        return ()
+    tolerated = outcome != SUCCEEDED and task.definition is not None and not task.definition.propagate_failure
+    told = UpstreamDone(cycle, outcome, (*path, task.state.task)[-MAX_PATH:], epoch, result, None, tolerated)
+    return tuple([Send(child, told) for child in links.children])
+
+
+def leave_out(task: Task, work: Work, cause: str, now_ms: int) -> tuple[Command, ...]:
+    """The history of a request that will not become a run; children that may wait for its cycle are told.
+
+    A trigger without a cycle of its own would have begun one with its run: nobody waits for that.
+    """
+    history = skipped(work, cause, now_ms)
+    if task.links is None or (work.slot_ms is None and work.origin is None):
+        return (history,)
+    return (history, *tell(task, work, SKIPPED, 0))
