@@ -32,7 +32,9 @@ STOCK = "127.0.0.1:9092"
 LINE_LIMIT_S = 90
 LOOK_LIMIT_S = 60
 # What only looks may be looked at again: a run that was triggered a moment ago is still on its way.
-_LOOKS = re.compile(r"fencepost (runs|logs|tasks|describe|owners|workers|dlq list|dlq show|next|status)\b(?!.* -f\b)")
+_LOOKS = re.compile(
+    r"fencepost (runs|logs|tasks|describe|owners|workers|dlq list|dlq show|next|status|alerts|stats)\b(?!.* -f\b)"
+)
 _EXIT = re.compile(r"exit code (\d+)(?:: )?")
 _BLOCK = re.compile(
     r"(?:<!-- (?P<mark>\w+): (?P<words>[^\n]+?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",

@@ -12,6 +12,7 @@ import pytest
 
 from fencepost.core.task import Definition
 from fencepost.resources import schemas_dir
+from fencepost.wire.alert import decode_alert
 from fencepost.wire.control import read_control
 from fencepost.wire.dead_letter import decode_dead_letter
 from fencepost.wire.definition import read_definition
@@ -45,6 +46,7 @@ READ: dict[str, Callable[[bytes], Any]] = {
     "dead_letter": decode_dead_letter,
     "worker_info": decode_worker_info,
     "log": decode_log,
+    "alert": decode_alert,
 }
 
 

@@ -25,6 +25,7 @@ from fencepost.cli import (
     trigger,
     upcoming,
     verify,
+    views,
     worker,
 )
 from fencepost.cli.failures import INTERRUPTED, OK, exit_code
@@ -62,8 +63,11 @@ _COMMANDS: tuple[tuple[str, Callable[..., Any]], ...] = (
     ("graph", graph.graph),
     ("verify", verify.verify),
     ("rules", rules.rules),
+    ("views", views.views),
+    ("alerts", views.alerts),
+    ("stats", views.stats),
 )
-_SERVICES = ("worker", "rules")
+_SERVICES = ("worker", "rules", "views")
 for _name, _command in _COMMANDS:
     cli.command(_name)(_command)
 cli.add_typer(dlq.group, name="dlq")

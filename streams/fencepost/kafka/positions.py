@@ -40,11 +40,15 @@ def commit_start(
         consumer.close()
 
 
-def low_watermark(settings: Settings, topic: str, partition: int, timeout_s: float = 15.0) -> int:
-    """The first offset that is still kept."""
-    consumer = open_reader(settings, "positions")
+def committed_offsets(
+    settings: Settings, group: str, topic: str, numbers: Iterable[int], timeout_s: float = 30.0
+) -> dict[int, int]:
+    """By partition: where the group stands; partitions without an offset are left out. Raises KafkaProblem."""
+    consumer = open_reader(settings, "positions", **{"group.id": group})
     try:
-        return watermarks(consumer, topic, partition, timeout_s)[0]
+        places = [TopicPartition(topic, number) for number in numbers]
+        known = patiently(lambda: _committed(consumer, places, timeout_s), timeout_s) if places else []
+        return {place.partition: place.offset for place in known if place.offset >= 0}
     finally:
         consumer.close()
 

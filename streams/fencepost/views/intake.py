@@ -76,6 +76,11 @@ class Intake:
         return self._joined and self.failure is None
 
     @property
+    def assignments(self) -> int:
+        """Changes whenever partitions are taken or given."""
+        return self._assignments
+
+    @property
     def partitions(self) -> list[Place]:
         """What it reads now."""
         return (

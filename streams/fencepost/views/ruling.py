@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter as Tally
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from fencepost.kafka.errors import KafkaProblem
 from fencepost.kafka.namespace import load_namespace
 from fencepost.kafka.positions import commit_start
-from fencepost.kafka.producer import Outgoing, Producer
 from fencepost.kafka.topics import Topics
 from fencepost.settings import Settings
 from fencepost.views.firing import Batch, Firing
@@ -23,11 +20,8 @@ from fencepost.views.intake import Handle, Intake
 from fencepost.views.record import SourceRecord
 from fencepost.views.rule import Rule
 from fencepost.views.rulefile import BadRule, check_names
+from fencepost.views.sending import Sending
 from fencepost.views.serve import serve
-
-SEND_LIMIT_S = 30.0
-RETRY_FIRST_S = 0.5
-RETRY_MOST_S = 10.0
 
 
 def group_of(settings: Settings) -> str:
@@ -60,11 +54,9 @@ class Ruling:
 
     tick_s = 5.0
 
-    def __init__(
-        self, settings: Settings, firing: Firing, log: Any, sleep: Callable[[float], None] = time.sleep
-    ) -> None:
-        self._settings, self._firing, self._log, self._sleep = settings, firing, log, sleep
-        self._producer: Producer | None = None
+    def __init__(self, settings: Settings, firing: Firing, log: Any) -> None:
+        self._firing, self._log = firing, log
+        self._sending = Sending(settings, log)
         self._tally: Tally[str] = Tally()
         self._registry = CollectorRegistry()
         self._records = Counter("fencepost_rules_records", "Source records read.", ["topic"], registry=self._registry)
@@ -80,7 +72,7 @@ class Ruling:
         """One batch after the other: each is acknowledged by Kafka before its offsets count."""
         batches = self._firing.batches(records)
         while (batch := await asyncio.to_thread(next, batches, None)) is not None:
-            await asyncio.to_thread(self._send, self._firing.outgoing(batch))
+            await asyncio.to_thread(self._sending.send, self._firing.outgoing(batch))
             self._count(batch)
             yield [fired.record for fired in batch.fired]
 
@@ -92,23 +84,6 @@ class Ruling:
 
     def exposition(self) -> tuple[bytes, str]:
         return generate_latest(self._registry), CONTENT_TYPE_PLAIN_0_0_4
-
-    def _send(self, records: list[Outgoing]) -> None:
-        """Until all are acknowledged, however long Kafka is away. Sent twice they have the same IDs."""
-        delay_s = RETRY_FIRST_S
-        while records:
-            if self._producer is None:
-                self._producer = Producer(self._settings, SEND_LIMIT_S)
-            results = self._producer.send_each(records)
-            problems = [result for result in results if isinstance(result, KafkaProblem)]
-            records = [each for each, result in zip(records, results, strict=True) if isinstance(result, KafkaProblem)]
-            if problems:
-                self._log.warning(
-                    "not all could be sent; trying again", left=len(records), why=str(problems[0]), in_s=delay_s
-                )
-                self.close()  # what is left in it must not come late
-                self._sleep(delay_s)
-                delay_s = min(RETRY_MOST_S, delay_s * 2)
 
     def _count(self, batch: Batch) -> None:
         for fired in batch.fired:
@@ -125,13 +100,8 @@ class Ruling:
         self._tally["triggers"] += batch.weight
         self._tally["bad"] += sum(len(fired.bad) for fired in batch.fired)
 
-    def close(self) -> None:
-        if self._producer is not None:
-            self._producer.close()
-            self._producer = None
-
     def __enter__(self) -> Ruling:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self.close()
+        self._sending.close()

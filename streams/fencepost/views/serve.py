@@ -30,7 +30,7 @@ class Reader(Protocol):
 def serve(settings: Settings, intake: Callable[[], Intake], reader: Reader, metrics: Exposition, log: Any) -> int:
     """Until SIGTERM or SIGINT, or an error. Returns the exit code."""
     if settings.log_level != "debug":
-        for name in ("faust", "mode", "aiokafka"):  # they tell of every step
+        for name in ("faust", "mode", "aiokafka", "fencepost.views.intake"):  # they tell of every step
             logging.getLogger(name).setLevel(logging.WARNING)
     return asyncio.run(_Serving(settings, reader, metrics, log).run(intake))
 
