@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fencepost.version import __version__
 
 if TYPE_CHECKING:
-    from fencepost.app import App, AppError, Command, Cron, Every, Http, Once, Retry, at, every
+    from fencepost.app import App, AppError, Calendar, Command, Cron, Every, Http, Once, Retry, adjusted, at, every
     from fencepost.client import Client, Handle, RunFailed
     from fencepost.run_context import RunContext
     from fencepost.settings import Settings, SettingsError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "App",
     "AppError",
+    "Calendar",
     "Client",
     "Command",
     "Cron",
@@ -36,6 +37,7 @@ __all__ = [
     "SourceRecord",
     "Trigger",
     "__version__",
+    "adjusted",
     "at",
     "every",
 ]
@@ -43,8 +45,10 @@ __all__ = [
 _HOMES = {
     "App": "fencepost.app",
     "AppError": "fencepost.app",
+    "adjusted": "fencepost.app",
     "at": "fencepost.app",
     "every": "fencepost.app",
+    "Calendar": "fencepost.app",
     "Command": "fencepost.app",
     "Cron": "fencepost.app",
     "Every": "fencepost.app",

@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,7 +22,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fencepost.core.graph import circle
 from fencepost.core.ids import check_task_id
 from fencepost.core.links import MAX_PARENTS, When
-from fencepost.core.schedule import Cron, Every, Once, Schedule, ScheduleError
+from fencepost.core.schedule import (
+    Adjusted,
+    Calendar,
+    Cron,
+    Every,
+    Once,
+    Schedule,
+    ScheduleError,
+    Several,
+    several,
+)
 from fencepost.core.task import (
     CommandHandler,
     Definition,
@@ -43,7 +53,21 @@ if TYPE_CHECKING:
     from fencepost.settings import Settings
     from fencepost.views.rule import Rule
 
-__all__ = ["App", "AppError", "Command", "Cron", "Every", "Http", "Once", "Retry", "at", "every", "load_app"]
+__all__ = [
+    "App",
+    "AppError",
+    "Calendar",
+    "Command",
+    "Cron",
+    "Every",
+    "Http",
+    "Once",
+    "Retry",
+    "adjusted",
+    "at",
+    "every",
+    "load_app",
+]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _E = TypeVar("_E", bound=StrEnum)
@@ -87,6 +111,23 @@ def every(interval: str | float | timedelta, anchor: str | datetime | None = Non
     return Every(seconds) if anchor is None else Every(seconds, _at_ms("anchor", anchor))
 
 
+def adjusted(
+    schedule: Cron | Every | Once,
+    *,
+    start: str | datetime | None = None,
+    end: str | datetime | None = None,
+    jitter: str | float | timedelta = 0.0,
+    calendar: Calendar | None = None,
+) -> Adjusted:
+    """A schedule from `start` on, before `end`, on the open days of a calendar, later by a time that the ID chooses.
+
+    Raises ScheduleError.
+    """
+    jitter_s = jitter.total_seconds() if isinstance(jitter, timedelta) else _seconds("jitter", jitter)
+    start_ms, end_ms = (None if time is None else _at_ms(name, time) for name, time in (("start", start), ("end", end)))
+    return Adjusted(schedule, start_ms, end_ms, jitter_s, calendar)
+
+
 def at(time: str | datetime) -> Once:
     """`Once` from an RFC 3339 time with offset, or a datetime with a zone. Raises ScheduleError."""
     return Once(_at_ms("at", time))
@@ -109,7 +150,7 @@ class App:
         self,
         task: str,
         *,
-        schedule: Schedule | None = None,
+        schedule: Schedule | Sequence[Cron | Every | Once | Adjusted] | None = None,
         retry: Retry | None = None,
         timeout: str | float | None = None,
         overlap: Overlap | str | None = None,
@@ -121,6 +162,7 @@ class App:
     ) -> Callable[[_F], _F]:
         """Declare the function below as what runs `task`: an ID, or a pattern such as ``invoice/*``.
 
+        schedule: one, or a list of several.
         timeout: seconds, or a duration such as "5m". overlap: skip, buffer_one (default with a schedule), buffer_all
         (default without), cancel, terminate. on_interruption: retry, resume, skip. on_handover: finish, stop.
         isolation: shared, own. name: what task files call the function; by default its own name. more: other fields
@@ -317,7 +359,9 @@ def _definition(task: str, handler: Handler, *, overlap: Overlap | str | None = 
     except ValueError as error:
         raise AppError(f"task: {error}") from error
     schedule = fields.get("schedule")
-    if schedule is not None and not isinstance(schedule, Cron | Every | Once):
+    if isinstance(schedule, list | tuple):
+        schedule = several(schedule)
+    if schedule is not None and not isinstance(schedule, Cron | Every | Once | Adjusted | Several):
         raise AppError(f"task {task!r}: schedule is a {type(schedule).__name__}; allowed: Cron, Every, Once")
     if schedule is not None and _is_pattern(task):
         raise AppError(f"task {task!r} is a pattern, and a pattern has no schedule: give each ID its own task")

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from fencepost.app import App, AppError, Command, Http, at, every, load_app
-from fencepost.core.schedule import Cron, Every, Once, ScheduleError
+from fencepost.app import App, AppError, Calendar, Command, Http, adjusted, at, every, load_app
+from fencepost.core.schedule import Adjusted, Cron, Every, Once, ScheduleError, Several
 from fencepost.core.task import Overlap, Retry
 from fencepost.wire.definition import definition_from_json
 
@@ -53,6 +53,29 @@ def test_what_is_declared_reads_back_as_the_same_definition() -> None:
     app.task("t", schedule=at("2026-12-01T08:00:00+01:00"), overlap="cancel", payload={"n": 1})(print)
     back = [definition_from_json(body["task"], body) for body in app.declared()]
     assert back == app.definitions()
+
+
+def test_several_schedules_and_what_lies_around_them_are_declared_and_chosen_by_the_id() -> None:
+    app = App("shop")
+    office = adjusted(
+        Cron("H 9 * * *", "Europe/Berlin"),
+        start="2026-01-01T00:00:00Z",
+        end=datetime(2027, 1, 1, tzinfo=UTC),
+        jitter=timedelta(minutes=5),
+        calendar=Calendar(country="DE", weekdays_only=True, on_closed="next"),
+    )
+    app.task("a", name="a", schedule=[office, every("1h")])(lambda ctx: None)
+    app.task("b", name="b", schedule=[Cron("H H * * *")])(lambda ctx: None)
+    a, b = app.definitions()
+    assert a.schedule == Several((office, Every(3600))).for_task("a")
+    assert isinstance(office, Adjusted)
+    assert office.needs_task
+    assert b.schedule == Cron("H H * * *", task="b")
+    assert [definition_from_json(body["task"], body) for body in app.declared()] == [a, b]
+    wrong: Any
+    for name, wrong, reason in (("c", [], "allowed: 1 to 32"), ("d", [Every(1), "x"], "number 2 is a str")):
+        with pytest.raises(ScheduleError, match=reason):
+            app.task(name, name=name, schedule=wrong)(lambda ctx: None)
 
 
 def test_the_overlap_rule_follows_from_the_schedule_unless_it_is_given() -> None:

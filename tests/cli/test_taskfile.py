@@ -10,8 +10,9 @@ from fencepost.app import load_app
 from fencepost.cli.apply import compare
 from fencepost.cli.failures import BadInput
 from fencepost.cli.taskfile import read_task_files
-from fencepost.core.schedule import Cron, Every, Once
+from fencepost.core.schedule import Adjusted, Calendar, Cron, Every, Once, OnClosed, Several
 from fencepost.core.task import CommandHandler, Definition, Isolation, Overlap, PythonHandler, Retry
+from fencepost.wire.definition import encode_definition, read_definition
 
 GOOD = """
 [[task]]
@@ -65,6 +66,43 @@ def test_a_file_becomes_definitions(tmp_path: Path) -> None:
     assert once.schedule == Once(1_796_108_400_000)
 
 
+def test_a_file_gives_several_schedules_with_bounds_jitter_and_calendars(tmp_path: Path) -> None:
+    several_, one = read(
+        tmp_path,
+        """
+[[task]]
+id = "several"
+handler = {kind = "python", function = "f"}
+schedule = [
+  {cron = "H 9 * * mon-fri", time_zone = "Europe/Berlin", calendar = {country = "DE", on_closed = "next"}},
+  {every = "1h", anchor = 1970-01-01T00:10:00Z, start = 2026-12-01T00:00:00Z, jitter = "5m"},
+  {at = 2026-12-01T08:00:00+01:00},
+]
+
+[[task]]
+id = "one"
+handler = {kind = "python", function = "f"}
+cron = "0 9 * * *"
+end = 2027-01-01T00:00:00Z
+jitter = "90s"
+calendar = {weekdays_only = true, closed = [2026-12-24, "2026-12-31"]}
+""",
+    )
+    assert several_.schedule == Several(
+        (
+            Adjusted(Cron("H 9 * * mon-fri", "Europe/Berlin"), calendar=Calendar("DE", on_closed=OnClosed.NEXT)),
+            Adjusted(Every(3600, 600_000), start_ms=1_796_083_200_000, jitter_s=300.0),
+            Once(1_796_108_400_000),
+        )
+    ).for_task("several")
+    closed = Calendar(weekdays_only=True, closed=("2026-12-24", "2026-12-31"))
+    assert one.schedule == Adjusted(
+        Cron("0 9 * * *"), end_ms=1_798_761_600_000, jitter_s=90.0, calendar=closed
+    ).for_task("one")
+    for definition in (several_, one):
+        assert read_definition(definition.task.encode(), encode_definition(definition)) == (definition.task, definition)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -76,6 +114,19 @@ def test_a_file_becomes_definitions(tmp_path: Path) -> None:
         ("[[task]]\nid='a'\nhandler={kind='python', function='f'}\ncron='61 * * * *'", "cron.*61"),
         ("[[task]]\nid='a'\nhandler={kind='python', function='f'}\ncron='* * * * *'\nat='x'", "cron and at are given"),
         ("[[task]]\nid='a'\nhandler={kind='python', function='f'}\ntime_zone='UTC'", "none of cron"),
+        (
+            "[[task]]\nid='a'\nhandler={kind='python', function='f'}\nevery='1h'\njitter='8d'",
+            "jitter_s: .*7 days",
+        ),
+        ("[[task]]\nid='a'\nhandler={kind='python', function='f'}\nschedule=[]", "schedule: "),
+        (
+            "[[task]]\nid='a'\nhandler={kind='python', function='f'}\nschedule=[{cron='61 * * * *'}]",
+            "cron.minute: .*61",
+        ),
+        (
+            "[[task]]\nid='a'\nhandler={kind='python', function='f'}\nevery='1h'\ncalendar={land='DE'}",
+            "calendar.land: unknown field; allowed: country",
+        ),
         ("[[task]]\nid='a'\nhandler={kind='shell', argv=['x']}", "handler.kind"),
         ("[[task]]\nid='a'\nhandler={kind='command', argv=[]}", "handler.argv"),
         ("[[task]]\nid='a'\nhandler={kind='python', function='f'}\npriority=10", "priority"),

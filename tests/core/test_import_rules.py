@@ -24,6 +24,7 @@ ONE_PLACE = {
     "confluent_kafka": ("kafka/",),
     "croniter": ("core/schedule/cron_walk.py",),
     "faust": ("views/",),
+    "holidays": ("core/schedule/holiday_dates.py",),
     "json": ("codec.py", "worker/guard/"),  # the guard is small: nothing but the standard library
     "mode": ("views/",),
     "orjson": ("codec.py",),

@@ -7,7 +7,7 @@ from types import FrameType
 import pytest
 
 from fencepost.core.machine import restored_task, wake_at_ms
-from fencepost.core.schedule import Cron, Every, Once
+from fencepost.core.schedule import Adjusted, Calendar, Cron, Every, Once, OnClosed, several
 from fencepost.core.slots import COUNTED, ON_TIME_MS
 from fencepost.core.task import Overlap, Retry
 from fencepost.core.times import format_ms, parse_rfc3339
@@ -133,6 +133,50 @@ def test_a_slot_that_is_a_moment_late_was_not_missed_even_without_catching_up(la
     play.sleep(MINUTE + late_ms)
     assert run_what_is_due(play) == (["2026-03-01T00:01:00.000Z"] if runs else [])
     assert len(play.told("missed")) == (not runs)
+
+
+def test_slots_of_several_schedules_run_one_after_the_other_and_a_shared_one_once() -> None:
+    together = several([Every(120), Every(180), Once(MIDNIGHT + 5 * MINUTE)])
+    play = Play(definition(schedule=together, catch_up_s=600), MIDNIGHT)
+    ran = []
+    for _ in range(7):
+        play.sleep(MINUTE)
+        ran += run_what_is_due(play)
+    assert ran == [f"2026-03-01T00:0{minute}:00.000Z" for minute in (2, 3, 4, 5, 6)]
+    play.sleep(2 * HOUR)
+    assert run_what_is_due(play) == ["2026-03-01T02:06:00.000Z"]
+    assert [(told["count"], told["first"], told["last"]) for told in play.told("missed")] == [
+        (79, "2026-03-01T00:08:00.000Z", "2026-03-01T02:04:00.000Z")
+    ]
+
+
+def test_slots_that_are_counted_one_by_one_are_told_as_at_least_so_many() -> None:
+    play = Play(definition(schedule=several([Every(1), Every(1.5)]), catch_up_s=0), MIDNIGHT)
+    play.sleep(24 * HOUR + MINUTE + 2 * SECOND)
+    run_what_is_due(play)
+    assert [told["count_at_least"] for told in play.told("missed")] == [1_000]
+    assert play.told("missed")[0]["last"] == "2026-03-02T00:01:01.500Z"
+
+
+def test_with_jitter_the_slot_is_the_later_time() -> None:
+    schedule = Adjusted(Cron("0 * * * *"), jitter_s=600).for_task("report")
+    first_ms = schedule.next_after(MIDNIGHT)
+    assert first_ms is not None
+    assert 0 < first_ms - MIDNIGHT < 10 * MINUTE
+    play = Play(definition(schedule=schedule), MIDNIGHT)
+    assert run_what_is_due(play) == []
+    play.sleep(first_ms - MIDNIGHT)
+    assert run_what_is_due(play) == [format_ms(first_ms)]
+    play.sleep(HOUR)
+    assert run_what_is_due(play) == [format_ms(first_ms + HOUR)]
+
+
+def test_a_one_time_slot_that_moved_from_a_closed_day_is_caught_up_like_any_other() -> None:
+    sunday = Calendar(weekdays_only=True, on_closed=OnClosed.NEXT)  # the 1st of March 2026 is a Sunday
+    play = Play(
+        definition(schedule=Adjusted(Once(MIDNIGHT + HOUR), calendar=sunday)), MIDNIGHT + 24 * HOUR + 90 * MINUTE
+    )
+    assert run_what_is_due(play) == ["2026-03-02T01:00:00.000Z"]
 
 
 def test_another_schedule_is_told_with_the_time_from_which_its_slots_count() -> None:

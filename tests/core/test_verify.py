@@ -29,7 +29,7 @@ from fencepost.core.events import (
 )
 from fencepost.core.illegal import IllegalEvent
 from fencepost.core.machine import new_task, step
-from fencepost.core.schedule import Cron, Every, Once, Schedule
+from fencepost.core.schedule import Adjusted, Cron, Every, Once, Schedule, several
 from fencepost.core.slots import fingerprint_of
 from fencepost.core.task import (
     Cause,
@@ -431,6 +431,8 @@ OTHERS = (
     Cron("*/5 * * * *"),
     Cron("H/20 * * * * *").for_task("t"),
     SCHEDULE,
+    several([Every(7.0), Every(11.0)]),
+    Adjusted(Every(5.0), 1_000_100_000, jitter_s=3.0).for_task("t"),
     Once(1_000_600_000),
     Every(60.0, 30_000),
 )

@@ -8,13 +8,15 @@ The keys are those of a definition record, with `id` for the task and the schedu
     cron = "0 2 * * *"
     time_zone = "Europe/Berlin"
     retry = {attempts = 5}
+
+`schedule = [{cron = "…"}, {every = "1h"}]` gives several.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,11 @@ _SCHEDULE_KEYS = {
     "every_s": "every_s",
     "anchor": "anchor",
     "at": "at",
+    "start": "start",
+    "end": "end",
+    "jitter": "jitter_s",
+    "jitter_s": "jitter_s",
+    "calendar": "calendar",
 }
 _OTHER_NAMES = {
     "timeout": "timeout_s",
@@ -97,12 +104,23 @@ def _body(table: Mapping[str, Any]) -> dict[str, Any]:
             body[_OTHER_NAMES.get(name, name)] = plain
     if schedule and "schedule" in body:
         raise BadRecord(f"given beside {next(iter(schedule))}; use one of them", "schedule")
+    if "schedule" in body:
+        body["schedule"] = _in_record(body["schedule"])
     return {**body, **({"schedule": schedule} if schedule else {})}
+
+
+def _in_record(schedule: Any) -> Any:
+    """A schedule, or a list of them, with the names that records have."""
+    if isinstance(schedule, list):
+        return [_in_record(item) for item in schedule]
+    if not isinstance(schedule, Mapping):
+        return schedule
+    return {_SCHEDULE_KEYS.get(name, name): value for name, value in schedule.items()}
 
 
 def _plain(value: Any) -> Any:
     """TOML knows times; JSON takes them as text."""
-    if isinstance(value, datetime):
+    if isinstance(value, datetime | date):
         return value.isoformat()
     if isinstance(value, Mapping):
         return {name: _plain(item) for name, item in value.items()}

@@ -12,21 +12,43 @@ from fencepost.cli.options import Bootstrap, Config, Json, Namespace, load_setti
 from fencepost.cli.output import emit, say
 from fencepost.cli.view import find_task
 from fencepost.core.ids import check_task_id
-from fencepost.core.schedule import Cron, Schedule, ScheduleError, schedule_from_json
+from fencepost.core.schedule import Schedule, ScheduleError, schedule_from_json
 from fencepost.core.schedule import upcoming as slots_of
 from fencepost.core.times import format_ms_in, parse_rfc3339
 
-_OPTIONS = {"cron": "--cron", "every_s": "--every", "at": "--at", "anchor": "--anchor", "time_zone": "--time-zone"}
+_OPTIONS = {
+    "cron": "--cron",
+    "every_s": "--every",
+    "at": "--at",
+    "anchor": "--anchor",
+    "time_zone": "--time-zone",
+    "start": "--start",
+    "end": "--end",
+    "jitter_s": "--jitter",
+    "calendar": "--on-closed",
+    "country": "--country",
+    "subdivision": "--subdivision",
+    "on_closed": "--on-closed",
+}
 
 
 def upcoming(
     task_id: Annotated[str | None, typer.Argument(metavar="ID", help="A defined task; else give a schedule.")] = None,
-    cron: Annotated[str | None, typer.Option("--cron", help="Five to seven fields, such as '30 2 * * *'.")] = None,
+    cron: Annotated[
+        list[str] | None, typer.Option("--cron", help="Five to seven fields, such as '30 2 * * *'; may be repeated.")
+    ] = None,
     every: Annotated[str | None, typer.Option("--every", help="A duration, such as 90s or 1h30m.")] = None,
     anchor: Annotated[str | None, typer.Option("--anchor", help="With --every: a time that is a slot.")] = None,
     at: Annotated[str | None, typer.Option("--at", help="One time, RFC 3339 with offset.")] = None,
     time_zone: Annotated[str | None, typer.Option("--time-zone", help="Such as Europe/Berlin; UTC by default.")] = None,
-    chooses: Annotated[str | None, typer.Option("--id", help="With --cron: the task ID that chooses for H.")] = None,
+    start: Annotated[str | None, typer.Option("--start", help="Only slots from this time on.")] = None,
+    end: Annotated[str | None, typer.Option("--end", help="Only slots before this time.")] = None,
+    jitter: Annotated[str | None, typer.Option("--jitter", help="Later by up to this; --id chooses.")] = None,
+    country: Annotated[str | None, typer.Option("--country", help="Its holidays are closed days, such as DE.")] = None,
+    subdivision: Annotated[str | None, typer.Option("--subdivision", help="Of the country, such as BY.")] = None,
+    weekdays_only: Annotated[bool, typer.Option("--weekdays-only", help="Saturday and Sunday are closed.")] = False,
+    on_closed: Annotated[str | None, typer.Option("--on-closed", help="skip, next or previous.")] = None,
+    chooses: Annotated[str | None, typer.Option("--id", help="The task ID that chooses for H and --jitter.")] = None,
     from_: Annotated[str | None, typer.Option("--from", help="After this time, RFC 3339; now by default.")] = None,
     count: Annotated[int, typer.Option("--count", help="How many, 1 to 10000.")] = 5,
     app: Annotated[str | None, typer.Option("--app", help="With ID: also know what this app declares.")] = None,
@@ -36,7 +58,14 @@ def upcoming(
     as_json: Json = False,
 ) -> None:
     """Show the next fire times of a task, or (without Kafka) of a schedule given here."""
-    given = {"cron": cron, "every_s": every, "at": at}
+    given = {"cron": cron or None, "every_s": every, "at": at}
+    calendar = {
+        "country": country,
+        "subdivision": subdivision,
+        "weekdays_only": weekdays_only or None,
+        "on_closed": on_closed,
+    }
+    around = {"start": start, "end": end, "jitter_s": jitter, "calendar": _given(calendar) or None}
     if (task_id is None) == (not any(value is not None for value in given.values())):
         raise BadInput("ID, --cron, --every or --at: give exactly one of them")
     if task_id is not None and chooses is not None:
@@ -48,7 +77,7 @@ def upcoming(
         settings = load_settings(config, bootstrap, namespace, app=app)
         document = _of_task(settings, task_id, after_ms, count, time_zone)
     else:
-        schedule = _schedule(given, anchor, time_zone, chooses)
+        schedule = _schedule(_given(given), {**around, "anchor": anchor}, time_zone, chooses)
         document = {"next": _texts(slots_of(schedule, after_ms, count), _zone(schedule, time_zone))}
     if as_json:
         emit(document)
@@ -59,19 +88,24 @@ def upcoming(
         say(f"none: {document.get('reason', 'no slot is left')}")
 
 
-def _schedule(given: dict[str, str | None], anchor: str | None, time_zone: str | None, chooses: str | None) -> Schedule:
-    body: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if "cron" in body and time_zone is not None:
-        body["time_zone"] = time_zone
-    if anchor is not None:
-        body["anchor"] = anchor
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _schedule(given: dict[str, Any], more: dict[str, Any], time_zone: str | None, chooses: str | None) -> Schedule:
+    """One schedule, or several where `--cron` was repeated."""
+    crons = given.pop("cron", [])
+    body: dict[str, Any] = {**given, **_given(more)}
+    zone = {} if time_zone is None else {"time_zone": time_zone}
     try:
-        schedule = schedule_from_json(body)
+        schedule = schedule_from_json([{"cron": cron, **body, **zone} for cron in crons] or body)
         if chooses is None and schedule.needs_task:
-            raise BadInput("--cron: the ID of the task chooses what H stands for; name it with --id")
+            option = "--cron" if more["jitter_s"] is None else "--jitter"
+            raise BadInput(f"{option}: the ID of the task chooses what it stands for; name it with --id")
         return schedule if chooses is None else schedule.for_task(_task_id(chooses))
     except ScheduleError as error:
-        option = _OPTIONS.get(error.field.partition(".")[0], "schedule")
+        place, _, part = error.field.partition(".")
+        option = _OPTIONS.get(part if place == "calendar" and part else place, "schedule")
         raise BadInput(f"{option}: {error.message}") from error
 
 
@@ -91,7 +125,7 @@ def _zone(schedule: Schedule | None, time_zone: str | None) -> str:
     """The zone to show times in: the one asked for, else the schedule's own."""
     if time_zone is not None:
         return time_zone
-    return schedule.time_zone if isinstance(schedule, Cron) else "UTC"
+    return "UTC" if schedule is None else schedule.zone
 
 
 def _texts(slots: list[int], zone: str) -> list[str]:

@@ -205,6 +205,16 @@ def describe_schedule(schedule: Schedule | None) -> str | None:
     if schedule is None:
         return None
     body = schedule.to_json()
+    return "; ".join(_described(one) for one in (body if isinstance(body, list) else [body]))
+
+
+def _described(body: dict[str, Any]) -> str:
     if "cron" in body:
-        return f"{body['cron']} ({body.get('time_zone', 'UTC')})"
-    return f"every {body['every_s']} s" if "every_s" in body else f"once at {body['at']}"
+        text = f"{body['cron']} ({body.get('time_zone', 'UTC')})"
+    else:
+        text = f"every {body['every_s']} s" if "every_s" in body else f"once at {body['at']}"
+    around = {"start": "from", "end": "before", "jitter_s": "later by up to"}
+    text += "".join(
+        f", {word} {body[name]}{' s' if name == 'jitter_s' else ''}" for name, word in around.items() if name in body
+    )
+    return f"{text}, on open days" if "calendar" in body else text

@@ -29,7 +29,7 @@ class Past:
     paused: bool | None = None
     pause_reason: str | None = None
     deleted: bool = False
-    schedule: Mapping[str, Any] | None = None
+    schedule: Mapping[str, Any] | list[Any] | None = None
     waiting: dict[tuple[Any, ...], dict[str, Any]] = field(default_factory=dict)
     events: int = 0
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from fencepost.core.admission import admit
 from fencepost.core.commands import Command
 from fencepost.core.making import armed_slot, fired_slot, new_history, new_work, with_state
-from fencepost.core.schedule import Once, Schedule
+from fencepost.core.schedule import Schedule
 from fencepost.core.task import Definition, Task, TaskState
 from fencepost.core.times import format_ms
 
@@ -59,7 +59,7 @@ def arm(state: TaskState, definition: Definition, from_ms: int) -> TaskState:
     fingerprint = None if schedule is None else fingerprint_of(schedule)
     if fingerprint == state.schedule_fingerprint:
         return state
-    if isinstance(schedule, Once):
+    if schedule is not None and schedule.one_shot:
         from_ms = -1
     next_ms = None if schedule is None else schedule.next_after(max(from_ms, state.last_slot_ms))
     return armed_slot(state, next_ms, fingerprint)
@@ -88,9 +88,10 @@ def _move_on(task: Task, schedule: Schedule, newest_ms: int, next_seq: int) -> T
 
 def _series(schedule: Schedule, first_ms: int, until_ms: int, cause: str, now_ms: int) -> tuple[Command, ...]:
     """One record for the slots from `first_ms` to `until_ms`."""
-    count = 1 + schedule.count(first_ms, until_ms, COUNTED)
+    counted = min(COUNTED, schedule.countable)
+    count = 1 + schedule.count(first_ms, until_ms, counted)
     fields: dict[str, Any] = {"cause": cause}
-    fields["count_at_least" if count > COUNTED else "count"] = min(count, COUNTED)
+    fields["count_at_least" if count > counted else "count"] = min(count, counted)
     fields["first"] = format_ms(first_ms)
     fields["last"] = format_ms(_newest(schedule, first_ms, until_ms))
     return (new_history("missed", None, now_ms, fields),)

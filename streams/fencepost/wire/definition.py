@@ -156,15 +156,15 @@ def _parent(task: str) -> str:
         raise BadRecord(str(error), "after") from error
 
 
-def _schedule(body: dict[str, Any]) -> Schedule:
-    return _known_schedule(dumps(body), tuple(body.items()))
+def _schedule(body: dict[str, Any] | list[Any]) -> Schedule:
+    return _known_schedule(dumps(body))
 
 
 @lru_cache(maxsize=65_536)
-def _known_schedule(_form: bytes, items: tuple[tuple[str, Any], ...]) -> Schedule:
-    # One object for equal schedules: a million tasks have few different ones. `_form` tells 1 from true.
+def _known_schedule(form: bytes) -> Schedule:
+    # One object for equal schedules: a million tasks have few different ones.
     try:
-        return schedule_from_json(dict(items))
+        return schedule_from_json(loads_own(form))
     except ScheduleError as error:
         raise _refused(error) from error
 

@@ -58,7 +58,8 @@ def test_an_object_may_leave_out_or_write_differently(body: dict[str, Any], sche
     [
         (None, "schedule", "must be an object, not NoneType"),
         ("0 2 * * *", "schedule", "must be an object, not str"),
-        ([], "schedule", "must be an object, not list"),
+        ([], "schedule", "has 0 schedules; allowed: 1 to 32"),
+        ([[]], "schedule", "must be an object, not list"),
         ({}, "schedule", "none of cron, every_s, at is given"),
         ({"time_zone": "UTC"}, "schedule", "none of cron, every_s, at is given"),
         ({"cron": "* * * * *", "at": "2026-11-30T10:11:04Z"}, "schedule", "cron and at are given together"),

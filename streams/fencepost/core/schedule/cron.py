@@ -19,6 +19,7 @@ from fencepost.core.schedule.day_forms import DayForm
 from fencepost.core.schedule.day_rule import ALL_YEARS, DayRule
 from fencepost.core.schedule.errors import ScheduleError
 from fencepost.core.schedule.json_keys import require_only
+from fencepost.core.schedule.layers import ANY_NUMBER
 from fencepost.core.schedule.wall_times import WallTimes
 from fencepost.core.schedule.zone_clock import Stretch, ZoneClock, zone_clock
 from fencepost.core.times import MAX_S
@@ -55,6 +56,18 @@ class Cron:
     def needs_task(self) -> bool:
         """Whether the slots depend on the ID of the task, which is not given yet."""
         return self.task is None and _has_hash(_fields_of(self.expression))
+
+    @property
+    def one_shot(self) -> bool:
+        return False
+
+    @property
+    def zone(self) -> str:
+        return self.time_zone
+
+    @property
+    def countable(self) -> int:
+        return ANY_NUMBER
 
     def for_task(self, task: str) -> Cron:
         """The schedule as the task with this ID has it; itself where that makes no difference. Raises ScheduleError."""

@@ -7,8 +7,8 @@ class ScheduleError(ValueError):
     """A schedule that cannot be accepted.
 
     `field` names what is wrong: `cron` (the whole expression), `cron.second`, `cron.minute`, `cron.hour`,
-    `cron.day_of_month`, `cron.month`, `cron.day_of_week`, `cron.year`, `time_zone`, `every_s`, `anchor`, `at`, or
-    `schedule` (the object itself).
+    `cron.day_of_month`, `cron.month`, `cron.day_of_week`, `cron.year`, `time_zone`, `every_s`, `anchor`, `at`,
+    `start`, `end`, `jitter_s`, `calendar`, `calendar.country`, …, or `schedule` (the object itself).
     `message` says why and what is allowed.
     """
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from fencepost.core.schedule.errors import ScheduleError
 from fencepost.core.schedule.json_keys import require_only
+from fencepost.core.schedule.layers import ANY_NUMBER
 from fencepost.core.times import MAX_DURATION_S, MAX_MS, format_ms, parse_duration, parse_rfc3339, shown
 
 _ALLOWED = "0.001 s to 36525 days, in whole milliseconds"
@@ -46,6 +47,18 @@ class Every:
     @property
     def needs_task(self) -> bool:
         return False
+
+    @property
+    def one_shot(self) -> bool:
+        return False
+
+    @property
+    def zone(self) -> str:
+        return "UTC"
+
+    @property
+    def countable(self) -> int:
+        return ANY_NUMBER
 
     def for_task(self, _task: str) -> Every:
         return self

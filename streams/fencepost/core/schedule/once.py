@@ -8,6 +8,7 @@ from typing import Any
 
 from fencepost.core.schedule.errors import ScheduleError
 from fencepost.core.schedule.json_keys import require_only
+from fencepost.core.schedule.layers import ANY_NUMBER
 from fencepost.core.times import MAX_MS, format_ms, parse_rfc3339, shown
 
 
@@ -34,6 +35,18 @@ class Once:
     @property
     def needs_task(self) -> bool:
         return False
+
+    @property
+    def one_shot(self) -> bool:
+        return True
+
+    @property
+    def zone(self) -> str:
+        return "UTC"
+
+    @property
+    def countable(self) -> int:
+        return ANY_NUMBER
 
     def for_task(self, _task: str) -> Once:
         return self

@@ -11,7 +11,6 @@ from fencepost.core.ending import FORGET, end_work
 from fencepost.core.events import Defined, Deleted
 from fencepost.core.joins import follow, unfollow
 from fencepost.core.making import new_history, with_definition
-from fencepost.core.schedule import Once
 from fencepost.core.slots import arm, fire_slots
 from fencepost.core.task import Definition, Outcome, Overlap, Status, Task, TaskState
 from fencepost.core.times import format_ms
@@ -52,7 +51,7 @@ def _schedule_told(before: TaskState, armed: TaskState, definition: Definition, 
     if definition.schedule is None:
         return {"schedule": None}
     told: dict[str, Any] = {"schedule": definition.schedule.to_json()}
-    after_ms = before.last_slot_ms if isinstance(definition.schedule, Once) else max(from_ms, before.last_slot_ms)
+    after_ms = before.last_slot_ms if definition.schedule.one_shot else max(from_ms, before.last_slot_ms)
     if after_ms >= 0:
         told["slots_after"] = format_ms(after_ms)
     return told

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from fencepost.core.task import Status, TaskState
 
-ScheduleItems = tuple[tuple[str, Any], ...]  # a schedule's JSON object: hashable, small, and on disk as well as here
+ScheduleItems = tuple[Any, ...]  # a schedule's JSON form: hashable, small, and on disk as well as here
 
 
 @dataclass(slots=True)

@@ -134,7 +134,7 @@ class Slots:
         else:
             self._close_era(task, known)
         told = fields.get("schedule")
-        items = tuple(sorted(told.items())) if isinstance(told, Mapping) else None
+        items = frozen(told) if isinstance(told, Mapping | list) else None
         known.era = Era(items, False, time_of(fields, "slots_after"), at)
 
     def _close_era(self, task: str, known: Known) -> None:
@@ -177,7 +177,22 @@ def _advance(known: Known, schedule: Schedule, limit: int) -> None:
 
 def items_of(schedule: Schedule) -> ScheduleItems:
     """The schedule's JSON object as a value that can be looked up, and written to disk."""
-    return tuple(sorted(schedule.to_json().items()))
+    items: ScheduleItems = frozen(schedule.to_json())
+    return items
+
+
+def frozen(value: Any) -> Any:
+    """A JSON value as one that can be looked up; objects and lists say which they are."""
+    if isinstance(value, Mapping):
+        return ("object", *sorted((name, frozen(item)) for name, item in value.items()))
+    return ("list", *map(frozen, value)) if isinstance(value, list) else value
+
+
+def thawed(value: Any) -> Any:
+    if not isinstance(value, tuple):
+        return value
+    kind, *items = value
+    return {name: thawed(item) for name, item in items} if kind == "object" else [thawed(item) for item in items]
 
 
 def _schedule_of(items: ScheduleItems, task: str) -> Schedule | None:
@@ -192,7 +207,7 @@ def _schedule_of(items: ScheduleItems, task: str) -> Schedule | None:
 @lru_cache(maxsize=1024)
 def _known_schedule(items: ScheduleItems) -> Schedule | None:
     try:
-        return schedule_from_json(dict(items))
+        return schedule_from_json(thawed(items))
     except ScheduleError:
         return None
 
