@@ -20,7 +20,7 @@ from fencepost.kafka.scan import Record, scan
 from fencepost.kafka.topics import Topics
 from fencepost.settings import PROFILES, Settings
 from fencepost.version import __version__
-from fencepost.wire.worker_info import WorkerInfo, decode_worker_info
+from fencepost.wire.worker_info import WorkerInfo, decode_worker_info, different_time_data
 from fencepost.worker.identity import Identity
 from fencepost.worker.roster import About, Load, Roster, long_gone
 
@@ -89,6 +89,21 @@ def test_the_record_says_who_where_and_with_what(settings: Settings, make: Make)
     assert info.tzdata
     assert info.clock_source
     assert info.announced is None
+
+
+def test_workers_with_different_time_data_are_told_apart_and_those_that_are_gone_do_not_count() -> None:
+    def worker(name: str, tzdata: str, status: str = "active", holidays: str = "1") -> WorkerInfo:
+        return WorkerInfo(name, "i", "h", 1, "v", status, 1, 0, (), (), 0, 0, tzdata=tzdata, holidays=holidays)
+
+    now_ms = 1_000_000_000
+    same = [(worker("a", "2026f"), now_ms), (worker("b", "2026f"), now_ms - 5_000)]
+    gone = [(worker("c", "2022a", "left"), now_ms), (worker("d", "2022a"), now_ms - 60_000), (worker("e", ""), now_ms)]
+    assert different_time_data([]) == different_time_data([*same, *gone]) == {}
+    assert different_time_data([*same, (worker("f", "2022a"), now_ms)]) == {
+        "tzdata 2022a, holidays 1": ["f"],
+        "tzdata 2026f, holidays 1": ["a", "b"],
+    }
+    assert len(different_time_data([*same, (worker("f", "2026f", holidays="2"), now_ms)])) == 2
 
 
 def test_announced_it_lies_in_kafka_before_anything_else_happens(settings: Settings, make: Make) -> None:

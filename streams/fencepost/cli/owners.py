@@ -15,7 +15,7 @@ from fencepost.core.times import format_ms
 from fencepost.kafka.namespace import load_namespace
 from fencepost.kafka.scan import scan
 from fencepost.kafka.topics import Topics
-from fencepost.wire.worker_info import WorkerInfo, decode_worker_info
+from fencepost.wire.worker_info import WorkerInfo, decode_worker_info, different_time_data
 
 
 def owners(
@@ -55,18 +55,21 @@ def workers(
     """Show the workers, as they last told of themselves."""
     settings = load_settings(config, bootstrap, namespace)
     load_namespace(settings)
-    infos, documents = [], []
+    infos, documents, heard = [], [], []
     for key, record in sorted(newest(scan(settings, Topics(settings.namespace).workers))):
         try:
             infos.append(decode_worker_info(record.value or b""))
+            heard.append((infos[-1], record.at_ms))
             documents.append(loads(record.value or b""))
         except BadRecord as error:
             note(f"warning: the record of worker {key!r} cannot be read: {error}")
+    for release, names in different_time_data(heard).items():
+        note(f"warning: workers have different time data: {release} on {', '.join(names)}")
     if as_json:
         emit({"workers": documents})
         return
     table(
-        ("WORKER", "STATUS", "HOST", "PID", "LOAD", "VERSION", "HEARD", "HANDLERS", "NOTES"),
+        ("WORKER", "STATUS", "HOST", "PID", "LOAD", "VERSION", "TZDATA", "HEARD", "HANDLERS", "NOTES"),
         (_row(info) for info in infos),
         "no workers",
     )
@@ -105,6 +108,7 @@ def _row(info: WorkerInfo) -> tuple[object, ...]:
         info.pid,
         f"{info.load}/{info.capacity}",
         info.version,
+        info.tzdata,
         age(info.at_ms),
         ", ".join(info.handlers),
         "; ".join(info.notes),

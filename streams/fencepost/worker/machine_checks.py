@@ -50,6 +50,14 @@ def _is_virtual(root: Path) -> bool:
     return (root / "sys/hypervisor/type").exists()
 
 
+def holidays_version() -> str:
+    """Which release of the public holidays it uses."""
+    try:
+        return version("holidays")
+    except PackageNotFoundError:
+        return "unknown"
+
+
 def tzdata_version() -> str:
     """Which release of the time zone data this process uses: two workers with different ones may disagree on slots."""
     for folder in map(Path, zoneinfo.TZPATH):

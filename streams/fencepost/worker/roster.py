@@ -23,11 +23,12 @@ from fencepost.kafka.scan import Record, scan
 from fencepost.kafka.topics import Topics
 from fencepost.settings import Settings
 from fencepost.version import __version__
-from fencepost.wire.worker_info import WorkerInfo, decode_worker_info, encode_worker_info
+from fencepost.wire.worker_info import WorkerInfo, decode_worker_info, different_time_data, encode_worker_info
 from fencepost.worker.identity import Identity
-from fencepost.worker.machine_checks import clock_source, tzdata_version
+from fencepost.worker.machine_checks import clock_source, holidays_version, tzdata_version
 
 WRITE_EVERY_S = 5.0
+COMPARE_EVERY_S = 30.0
 SEND_LIMIT_S = 10.0
 HANDLERS = 1000
 KEEP_S = 86_400.0  # how long the record of a worker that is gone can be seen
@@ -91,12 +92,14 @@ class Roster:
             notes=about.notes,
             mechanism=about.mechanism,
             tzdata=tzdata_version(),
+            holidays=holidays_version(),
             clock_source=clock_source(),
         )
         self._changed = threading.Condition()
         self._status = "active"
         self._written_status: str | None = None
         self._closing = False
+        self._different: dict[str, list[str]] = {}
         self._announced: int | None = None
         self._producer: Producer | None = None
         self._sending = threading.Lock()  # one thread at a time may use the producer
@@ -170,6 +173,7 @@ class Roster:
 
     def _work(self) -> None:
         problem_said = tidied = False
+        compare_at_s = time.monotonic()
         while True:
             with self._changed:
                 status, closing = self._status, self._closing
@@ -179,6 +183,9 @@ class Roster:
                     if not (tidied or closing):
                         self._tidy()
                         tidied = True
+                    if not closing and time.monotonic() >= compare_at_s:
+                        self._compare()
+                        compare_at_s = time.monotonic() + COMPARE_EVERY_S
                 problem_said = False
             except KafkaProblem as problem:
                 if not problem_said:
@@ -228,6 +235,21 @@ class Roster:
             most = sorted(gone)[:TIDY_MOST]
             self._producer.send_all(Outgoing(self._topic, key, None, partition=0) for key in most)
             self._log.info("records of workers long gone were deleted", workers=len(most))
+
+    def _compare(self) -> None:
+        """Say it when workers have other time data than others: two answers to when a slot is."""
+        last = {record.key: record for record in scan(self._settings, self._topic, [0]) if record.key is not None}
+        heard = []
+        for record in last.values():
+            try:
+                if record.value is not None:
+                    heard.append((decode_worker_info(record.value), record.at_ms))
+            except BadRecord:
+                continue  # of a later version; `fencepost workers` shows it
+        different = different_time_data(heard)
+        if different and different != self._different:
+            self._log.warning("workers have different time data", releases=different)
+        self._different = different
 
     def _drop_producer(self) -> None:
         if self._producer is not None:
