@@ -19,9 +19,10 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fencepost.core.fans import why_no_fan_out
 from fencepost.core.graph import circle
 from fencepost.core.ids import check_task_id
-from fencepost.core.links import MAX_PARENTS, When
+from fencepost.core.links import MAX_PARENTS, MAX_SHARDS, When
 from fencepost.core.schedule import (
     Adjusted,
     Calendar,
@@ -168,7 +169,7 @@ class App:
         isolation: shared, own. name: what task files call the function; by default its own name. more: other fields
         of a definition (`lease_ttl_s`, `grace_s`, `settle_s`, `max_losses`, `catch_up_s`, `priority`, `payload`,
         `buffer_limit`, `strict_stop`, `paused`, `description`, `start_timeout_s`, `heartbeat_s`, `total_timeout_s`,
-        `after`, `when`, `propagate_failure`). Raises AppError.
+        `after`, `when`, `propagate_failure`, `shards`, `map`, `chunk`). Raises AppError.
         """
 
         def declare(function: _F) -> _F:
@@ -368,12 +369,17 @@ def _definition(task: str, handler: Handler, *, overlap: Overlap | str | None = 
     if schedule is not None:
         fields["schedule"] = schedule.for_task(task)
     fields["after"] = _parents(task, fields.get("after", ()))
+    _check_fan_out(task, fields)
     if "when" in fields:
         fields["when"] = _chosen(When, "when", fields["when"])
     if overlap is None:
         overlap = default_overlap(schedule)
     try:
-        return Definition(task, handler, overlap=_chosen(Overlap, "overlap", overlap), **fields)
+        made = Definition(task, handler, overlap=_chosen(Overlap, "overlap", overlap), **fields)
+        why_not = why_no_fan_out(made) if made.fans_out else None
+        if why_not is not None:
+            raise AppError(f"task {task!r}: {why_not[0]}: {why_not[1]}")
+        return made
     except TypeError as error:
         raise AppError(f"task {task!r}: {str(error).replace('Definition.__init__() ', '')}") from error
 
@@ -393,6 +399,16 @@ def _parents(task: str, after: str | Iterable[str]) -> tuple[str, ...]:
     if len(set(parents)) != len(parents) or len(parents) > MAX_PARENTS:
         raise AppError(f"task {task!r}: after: allowed: at most {MAX_PARENTS} IDs, each once")
     return parents
+
+
+def _check_fan_out(task: str, fields: Mapping[str, Any]) -> None:
+    """Raises AppError."""
+    for name, most in (("shards", MAX_SHARDS), ("chunk", 10_000)):
+        value = fields.get(name, 1)
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+            raise AppError(f"task {task!r}: {name} is {value!r}; allowed: 1 to {most}")
+    if _is_pattern(task) and ("shards" in fields or "map" in fields):
+        raise AppError(f"task {task!r} is a pattern, and a pattern has no shards: give each ID its own task")
 
 
 def _is_pattern(task: str) -> bool:

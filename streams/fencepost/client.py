@@ -369,6 +369,8 @@ def _after(status: RunStatus, event: HistoryRecord, trigger_id: str) -> RunStatu
         return RunStatus("running", False, event.epoch, attempt)
     if event.kind == "skipped":
         return RunStatus("skipped", True, None, None, None, cause)
+    if event.kind == "gathered":  # its shards have ended
+        return RunStatus(fields["outcome"], True, None, None, fields.get("result"), cause)
     if event.kind not in _ENDS:
         return status
     if "retry_at" in fields:

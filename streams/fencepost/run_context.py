@@ -42,7 +42,8 @@ class RunContext:
     trigger or slot. `scheduled_for` is the nominal fire time of a slot, None for a trigger.
 
     For a task that runs after others: `cycle` names what the run belongs to, and `upstream` has how each of them ended
-    in it: {"extract": {"outcome": "succeeded", "epoch": 7, "result": …}}.
+    in it: {"extract": {"outcome": "succeeded", "epoch": 7, "result": …}}. A shard knows which of how many it is:
+    `shard` counts from 0 to `shards` - 1; both are None for any other run.
 
     Tests may make one by hand; without a link it is never cancelled and keeps its checkpoint to itself.
     """
@@ -59,6 +60,8 @@ class RunContext:
         "idempotency_key",
         "last_checkpoint",
         "payload",
+        "shard",
+        "shards",
         "task_id",
         "upstream",
     )
@@ -78,6 +81,8 @@ class RunContext:
         token: int = 0,
         cycle: str | None = None,
         upstream: Mapping[str, Any] | None = None,
+        shard: int | None = None,
+        shards: int | None = None,
     ) -> None:
         self.task_id = task_id
         self.epoch = epoch
@@ -92,6 +97,8 @@ class RunContext:
         self._token = token
         self.cycle = cycle
         self.upstream = upstream if upstream is not None else {}
+        self.shard = shard
+        self.shards = shards
 
     def __repr__(self) -> str:
         return f"RunContext(task_id={self.task_id!r}, epoch={self.epoch}, attempt={self.attempt})"

@@ -32,6 +32,7 @@ def test_everything_the_page_about_dependencies_shows_works_as_shown(reader: Rea
         assert block.language == "console" or block.mark == "file", f"line {block.line}: a block that nothing runs"
         reader.follow(block)
     assert len(reader.done) >= 20
-    verdict = json.loads(reader.run(Line("fencepost verify --app pipeline:app --json", '"holds":true')))
+    reader.run(Line("fencepost workers", "active"))
+    verdict = json.loads(reader.run(Line("fencepost verify --json", '"holds":true')))
     assert (verdict["unreadable"], verdict["complete"]) == ([], True)
     assert reader.leave() == dict.fromkeys(reader.leave(), 0), reader.heard()

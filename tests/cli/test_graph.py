@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fencepost.app import App, AppError
-from fencepost.cli.apply import refuse_circle
+from fencepost.cli.apply import compare, refuse_circle
 from fencepost.cli.failures import BadInput
 from fencepost.cli.graph import draw
 from fencepost.codec import BadRecord
@@ -29,6 +29,7 @@ def test_a_graph_lists_parents_before_children_and_says_who_is_not_defined() -> 
     root, _, _, end = drawn["tasks"]
     assert root == {
         "task": "root", "defined": False, "after": [], "when": None, "schedule": None, "children": ["a", "b"],
+        "shards": 0, "map": None,
     }  # fmt: skip
     assert (end["after"], end["when"], end["children"]) == (["a", "b"], "all_succeeded", [])
     assert drawn["circle"] is None
@@ -91,6 +92,14 @@ def test_an_app_refuses_a_circle_and_what_cannot_be_followed() -> None:
         app.task("y/*", after="z", name="fy2")(lambda ctx: None)
     with pytest.raises(AppError, match="when is 'never'; allowed: all_succeeded, any, all_done"):
         app.task("y", after="z", when="never", name="fy3")(lambda ctx: None)
+    with pytest.raises(AppError, match="pattern"):
+        app.task("s/*", shards=2, name="fs")(lambda ctx: None)
+    with pytest.raises(AppError, match="shards is 251; allowed: 1 to 250"):
+        app.task("s", shards=251, name="fs1")(lambda ctx: None)
+    with pytest.raises(AppError, match="exclude each other"):
+        app.task("s", shards=2, map="x", name="fs2")(lambda ctx: None)
+    with pytest.raises(AppError, match="'x' is none of the tasks it runs after; allowed: z"):
+        app.task("s", after="z", map="x", name="fs3")(lambda ctx: None)
     with pytest.raises(AppError, match="each once"):
         app.task("y", after=["z", "z"], name="fy4")(lambda ctx: None)
 
@@ -106,6 +115,11 @@ def test_an_app_refuses_a_circle_and_what_cannot_be_followed() -> None:
         ({"after": [""]}, "after[0]"),
         ({"when": "never"}, "when"),
         ({"propagate_failure": 1}, "propagate_failure"),
+        ({"shards": 0}, "shards"),
+        ({"shards": 251}, "shards"),
+        ({"shards": 2, "map": "a"}, "map"),
+        ({"after": ["a"], "map": "b"}, "map"),
+        ({"map": "a", "chunk": 0}, "chunk"),
     ],
     ids=str,
 )
@@ -121,3 +135,16 @@ def test_a_definition_with_dependencies_comes_out_as_it_went_in() -> None:
     assert (body["after"], body["when"], body["propagate_failure"]) == (["a", "b"], "any", False)
     assert definition_from_json("t", body) == given
     assert "after" not in definition_to_json(task("t"))
+    mapped = task("t", "a", map="a", chunk=3, shard_of="x")
+    assert definition_from_json("t", definition_to_json(mapped)) == mapped
+
+
+def test_an_id_too_long_for_the_names_of_its_shards_is_refused() -> None:
+    with pytest.raises(BadRecord, match="no room for the names of its shards"):
+        definition_from_json("t" * 250, {"handler": {"kind": "python", "function": "f"}, "shards": 2})
+
+
+def test_shards_are_neither_pruned_nor_counted_as_tasks_that_no_file_has() -> None:
+    known = {"t": task("t"), "t/shard/0": task("t/shard/0", shard_of="t"), "other": task("other")}
+    assert compare([task("t")], known, prune=True).deleted == ("other",)
+    assert compare([task("t")], known, prune=False).others == ("other",)

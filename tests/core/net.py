@@ -1,29 +1,36 @@
-"""Several tasks at once: what one sends another arrives in its order, whenever the test says so."""
+"""Several tasks at once: what one tells another arrives in its order, whenever the test says so, as it is recorded."""
 
 from __future__ import annotations
 
 from collections import deque
 from typing import Any
 
-from fencepost.core.commands import Command, History, Launch, Send
+from fencepost.core.commands import Ask, Command, Define, DropFan, DropJoin, History, Launch, PutFan, PutJoin, Send
 from fencepost.core.events import Defined, Deleted, Ended, Event, Signalled, Started, Trigger, Triggered, Woken
-from fencepost.core.links import Join
+from fencepost.core.links import Fan, Join
 from fencepost.core.machine import new_task, restored_task, startable, step
 from fencepost.core.task import Definition, Outcome, PythonHandler, Task
 from fencepost.wire.control import encode_signal, read_control
+from fencepost.wire.definition import encode_definition, read_definition
+from fencepost.wire.fan import decode_fan, encode_fan
 from fencepost.wire.links import decode_join, decode_links, encode_join, encode_links
+from fencepost.wire.trigger import encode_asked, read_trigger
 from tests.core.play import T0
 
 
 class Net:
-    """`waiting`: signals on their way, by (sender, target). Every one goes through its record."""
+    """`waiting`: what is on its way, by (sender, target). Everything goes through its record.
+
+    `records`: of joins and fans, by (task, kind, number).
+    """
 
     def __init__(self, **after: Any) -> None:
         """Each task by its name, with the names it runs after, or all the fields of its definition."""
         self.tasks: dict[str, Task] = {}
         self.now_ms = T0
         self.log: list[tuple[str, Command]] = []
-        self.waiting: dict[tuple[str, str], deque[bytes]] = {}
+        self.waiting: dict[tuple[str, str], deque[tuple[str, bytes | None]]] = {}
+        self.records: dict[tuple[str, str, int], bytes] = {}
         self._offsets: dict[str, int] = {}
         for name, fields in after.items():
             self.define(name, **(fields if isinstance(fields, dict) else {"after": tuple(fields)}))
@@ -35,9 +42,24 @@ class Net:
         for command in commands:
             self.log.append((name, command))
             if isinstance(command, Send):
-                value = encode_signal(name, command.signal, "lane", "nonce")
-                self.waiting.setdefault((name, command.to_task), deque()).append(value)
+                self._on_its_way(name, command.to_task, "signal", encode_signal(name, command.signal, "lane", "nonce"))
+            elif isinstance(command, Ask):
+                self._on_its_way(name, command.trigger.task, "trigger", encode_asked(command.trigger))
+            elif isinstance(command, Define):
+                value = None if command.definition is None else encode_definition(command.definition)
+                self._on_its_way(name, command.to_task, "definition", value)
+            elif isinstance(command, PutJoin):
+                self.records[name, "join", command.join.number] = encode_join(name, command.join, "lane", "nonce")
+            elif isinstance(command, PutFan):
+                self.records[name, "fan", command.fan.number] = encode_fan(name, command.fan, "lane", "nonce")
+            elif isinstance(command, DropJoin):
+                self.records.pop((name, "join", command.number))
+            elif isinstance(command, DropFan):
+                self.records.pop((name, "fan", command.number), None)
         return commands
+
+    def _on_its_way(self, sender: str, target: str, kind: str, value: bytes | None) -> None:
+        self.waiting.setdefault((sender, target), deque()).append((kind, value))
 
     def define(self, name: str, restored: bool = False, **fields: Any) -> None:
         self.step(name, Defined(Definition(name, PythonHandler(name), **fields), restored))
@@ -80,9 +102,14 @@ class Net:
     # -- signals --
 
     def deliver(self, sender: str, target: str) -> tuple[Command, ...]:
-        value = self.waiting[sender, target].popleft()
+        kind, value = self.waiting[sender, target].popleft()
         if not self.waiting[sender, target]:
             del self.waiting[sender, target]
+        if kind == "trigger":
+            return self.step(target, Triggered(read_trigger(target.encode(), value, None, self.offset(target), 0)))
+        if kind == "definition":
+            _, definition = read_definition(target.encode(), value)
+            return self.step(target, Deleted() if definition is None else Defined(definition))
         _, event = read_control(target.encode(), value, self.offset(f"{target} control"))
         assert isinstance(event, Signalled)
         return self.step(target, event)
@@ -97,12 +124,17 @@ class Net:
         """The task as its next owner reads it, records and all."""
         task = self.tasks[name]
         works = [*task.waiting, *task.delayed]
-        links, joins = task.links, list[Join]()
+        links, joins, fans = task.links, list[Join](), list[Fan]()
         if links is not None:
-            joins = [decode_join(encode_join(name, join, "lane", "nonce")) for join in links.joins]
+            joins = [
+                decode_join(value) for (of, kind, _), value in self.records.items() if (of, kind) == (name, "join")
+            ]
+            fans = [decode_fan(value) for (of, kind, _), value in self.records.items() if (of, kind) == (name, "fan")]
+            assert sorted(joins, key=lambda join: join.number) == list(links.joins)
+            assert sorted(fans, key=lambda fan: fan.number) == list(links.fans)
             links = None if links.empty else decode_links(encode_links(name, links, "lane", "nonce"))
         known = task.definition if definition is None else definition
-        self.tasks[name] = restored_task(task.state, works, task.checkpoint, links, joins)
+        self.tasks[name] = restored_task(task.state, works, task.checkpoint, links, joins, fans)
         if known is not None:
             self.step(name, Defined(known, restored=True))
 

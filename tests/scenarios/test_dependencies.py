@@ -116,3 +116,41 @@ def test_a_circle_made_by_single_records_is_shown_and_ends_with_its_path(stage: 
     assert len(stage.began("egg")) == len(stage.began("hen")) == 1
     shown = stage.cli("graph", expect=1)
     assert "-> egg" in shown.stderr
+
+
+@pytest.mark.parametrize("death", ["in end", "after end"])
+def test_a_worker_that_dies_at_the_end_of_a_shard_neither_loses_nor_doubles_what_is_gathered(
+    stage_of: Callable[..., Stage], death: str
+) -> None:
+    """Six shards over two workers; the one that dies has the task that gathers them."""
+    stage = stage_of(partitions=6)
+    stage.start("dies", bend={"die": death, "task": "fan"})
+    stage.start("stays")
+    stage.all_hold("dies", "stays")
+    task = stage.task_of("dies", "fan/")
+    shards = [f"{task}/shard/{number}" for number in range(6)]
+    assert {stage.holder(shard) for shard in shards} == {"dies", "stays"}
+    end = f"end of {task}"
+    stage.define(python_task(end, after=(task,)), python_task(task, shards=6, retry=Retry(attempts=2, delay_s=0.1)))
+    stage.client.trigger(task, id="one")
+    assert stage.wait_ended(stage.workers["dies"], LIMIT_S) == -signal.SIGKILL
+    gathered = stage.wait_kind(task, "gathered")
+    assert (gathered["outcome"], gathered["shards"], gathered["trigger"]) == ("succeeded", 6, "one")
+    stage.wait_kind(end, "succeeded")
+    for shard in shards:
+        told = [event["kind"] for event in stage.world.history(shard)]
+        assert told.count("succeeded") == 1, (shard, told)
+    assert len(stage.began(end)) == 1 + [e["kind"] for e in stage.world.history(end)].count("interrupted")
+    assert [event["kind"] for event in stage.world.history(task)].count("gathered") == 1
+    stage.check_no_overlap()
+    assert "the promise holds" in stage.cli("verify").stdout
+    # They are the owner's to write and to delete: `apply --prune` leaves them, and they go with their task.
+    (stage.folder / "all.toml").write_text(
+        f'[[task]]\nid = "{task}"\nhandler = {{kind = "python", function = "work"}}\nshards = 6\n'
+        f'[[task]]\nid = "{end}"\nhandler = {{kind = "python", function = "work"}}\nafter = ["{task}"]\n'
+    )
+    assert "0 deleted" in stage.cli("apply", "--prune", str(stage.folder / "all.toml")).stdout
+    stage.client.delete(task)
+    stage.wait(
+        "its shards are deleted", lambda: all((stage.world.state(s) or {}).get("deleted") for s in shards), LIMIT_S
+    )

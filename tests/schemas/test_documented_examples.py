@@ -16,6 +16,7 @@ from fencepost.wire.alert import decode_alert
 from fencepost.wire.control import read_control
 from fencepost.wire.dead_letter import decode_dead_letter
 from fencepost.wire.definition import read_definition
+from fencepost.wire.fan import decode_fan
 from fencepost.wire.history import decode_history
 from fencepost.wire.links import decode_join, decode_links
 from fencepost.wire.log import decode_log
@@ -38,6 +39,7 @@ READ: dict[str, Callable[[bytes], Any]] = {
     "signal": lambda value: read_signal(json.loads(value), len(value)),
     "links": decode_links,
     "join": decode_join,
+    "fan": decode_fan,
     "work": decode_work,
     "checkpoint": decode_checkpoint,
     "fence": decode_fence,

@@ -69,7 +69,9 @@ def compare(wanted: list[Definition], known: dict[str, Definition | None], prune
             changed.append((definition, fields))
         else:
             unchanged.append(definition.task)
-    others = tuple(sorted(known.keys() - {definition.task for definition in wanted}))
+    # Shards are written by the owner of their task, and go with it.
+    shards = {task for task, definition in known.items() if definition is not None and definition.shard_of}
+    others = tuple(sorted(known.keys() - {definition.task for definition in wanted} - shards))
     return Difference(
         tuple(created), tuple(changed), tuple(unchanged), others if prune else (), () if prune else others
     )

@@ -59,6 +59,8 @@ def draw(defined: Mapping[str, Definition], only: str | None = None) -> dict[str
                 "when": None if definition is None or not definition.after else definition.when.value,
                 "schedule": None if definition is None else describe_schedule(definition.schedule),
                 "children": list(children.get(task, ())),
+                "shards": 0 if definition is None else definition.shards,
+                "map": None if definition is None or not definition.map else definition.map,
             }
         )
     way = circle(after)
@@ -76,6 +78,10 @@ def _show(document: Mapping[str, Any]) -> None:
             told.append(f"[{item['schedule']}]")
         if item["after"]:
             told.append(f"after {', '.join(item['after'])}")
+        if item["shards"]:
+            told.append(f"in {item['shards']} shards")
+        if item["map"] is not None:
+            told.append(f"a shard for each item of {item['map']}")
         if item["when"] not in (None, "all_succeeded"):
             told.append(f"({item['when']})")
         say("  ".join(told))

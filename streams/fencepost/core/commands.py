@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fencepost.core.links import Join, Links
+from fencepost.core.events import Trigger
+from fencepost.core.links import Fan, Join, Links
 from fencepost.core.signals import Signal
-from fencepost.core.task import Attempt, Run, Work
+from fencepost.core.task import Attempt, Definition, Run, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,35 @@ class DropJoin:
 
 
 @dataclass(frozen=True, slots=True)
+class PutFan:
+    """A request whose shards have not all ended has a record of its own."""
+
+    fan: Fan
+
+
+@dataclass(frozen=True, slots=True)
+class DropFan:
+    """That record is no longer needed: tombstone."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Define:
+    """The definition of another task, a shard; None deletes it. A record of the tasks topic in the same transaction."""
+
+    to_task: str
+    definition: Definition | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A trigger for another task, a shard: a record of the triggers topic in the same transaction."""
+
+    trigger: Trigger
+
+
+@dataclass(frozen=True, slots=True)
 class Send:
     """Tell the owner of another task, by a record of the control topic in the same transaction."""
 
@@ -127,6 +157,10 @@ Record = (
     | DropLinks
     | PutJoin
     | DropJoin
+    | PutFan
+    | DropFan
+    | Define
+    | Ask
     | Forget
     | GiveUp
     | Send

@@ -7,7 +7,7 @@ from typing import Any
 from fencepost.core.commands import Command, Send
 from fencepost.core.links import MAX_PATH
 from fencepost.core.making import skipped
-from fencepost.core.signals import UpstreamDone
+from fencepost.core.signals import ShardDone, UpstreamDone
 from fencepost.core.task import Task, Work
 from fencepost.core.times import format_ms
 
@@ -30,10 +30,16 @@ def slot_cycle(slot_ms: int) -> str:
 
 
 def tell(task: Task, work: Work, outcome: str, epoch: int, result: Any = None) -> tuple[Command, ...]:
-    """A word to each child on the final end of a request. `epoch` 0: nothing of it ran."""
-    links = task.links
-    if links is None or not links.children:
-        return ()
+    """A word to each child, and to the task it is a shard of, on the final end of a request. `epoch` 0: nothing ran."""
+    links, origin = task.links, work.origin
+    if origin is not None and origin.shard is not None:
+        shard = origin.shard
+        done = ShardDone(origin.cycle, shard.number, shard.shard, outcome, epoch, result)
+        return (Send(shard.of, done), *_tell_children(task, work, outcome, epoch, result))
+    return () if links is None or not links.children else _tell_children(task, work, outcome, epoch, result)
+
+
+def _tell_children(task: Task, work: Work, outcome: str, epoch: int, result: Any) -> tuple[Command, ...]:
     path = () if work.origin is None else work.origin.path
     return tell_of_cycle(task, cycle_of(task.state.task, work, epoch), path, outcome, epoch, result)
 
@@ -56,6 +62,6 @@ def leave_out(task: Task, work: Work, cause: str, now_ms: int) -> tuple[Command,
     A trigger without a cycle of its own would have begun one with its run: nobody waits for that.
     """
     history = skipped(work, cause, now_ms)
-    if task.links is None or (work.slot_ms is None and work.origin is None):
+    if work.origin is None and (task.links is None or work.slot_ms is None):
         return (history,)
     return (history, *tell(task, work, SKIPPED, 0))

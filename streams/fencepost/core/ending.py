@@ -62,7 +62,7 @@ def finish(
         commands += (DROP_CHECKPOINT,)
     if state.deleted:
         commands += (FORGET,)
-    if task.links is not None:
+    if task.links is not None or work.origin is not None:
         assert isinstance(record, History)
         commands += tell(task, work, outcome._value_, run.epoch, record.fields.get("result"))
     last = new_last(run.epoch, outcome, cause, now_ms)
@@ -91,7 +91,7 @@ def end_work(
         commands += (new_drop(work.seq),)
     if task.checkpoint is not None:
         commands += (DROP_CHECKPOINT,)
-    if task.links is not None:
+    if task.links is not None or work.origin is not None:
         commands += tell(task, work, outcome._value_, state.epoch)
     idle = ended_run(state, Status.IDLE, None, None, None, state.not_before_ms, state.last)
     return ended_task(task, idle, None), commands

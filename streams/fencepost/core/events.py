@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from fencepost.core.links import Shard
 from fencepost.core.signals import Signal
 from fencepost.core.task import Cause, Definition, NodeFenced, Outcome
 
@@ -26,6 +27,7 @@ class Trigger:
     replays: int = 0  # how often it was sent again from the dead letters
     cycle: str | None = None  # the cycle it belongs to; None: it begins one
     upstream: dict[str, Any] | None = None  # what the run is told of the tasks it runs after
+    shard: Shard | None = None  # which part of a fanned out request it is
 
 
 @dataclass(frozen=True, slots=True)

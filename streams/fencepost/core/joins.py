@@ -52,13 +52,13 @@ def upstream_done(task: Task, signal: UpstreamDone, sender: str, now_ms: int) ->
     definition, task_id = task.definition, task.state.task
     assert definition is not None
     if sender not in definition.after:
-        left = _left_out(signal.cycle, sender, "it does not run after this task", now_ms)
+        left = left_out_of_cycle(signal.cycle, sender, "it does not run after this task", now_ms)
         return task, (left, Send(sender, Unsubscribe()))
     if task_id in signal.path:
-        return task, (_left_out(signal.cycle, sender, _loop(signal.path, task_id), now_ms),)
+        return task, (left_out_of_cycle(signal.cycle, sender, _loop(signal.path, task_id), now_ms),)
     links = task.links or Links()
     if hash_of(signal.cycle) in links.ran:
-        return task, (_left_out(signal.cycle, sender, RAN_ALREADY, now_ms),)
+        return task, (left_out_of_cycle(signal.cycle, sender, RAN_ALREADY, now_ms),)
     join = next((known for known in links.joins if known.cycle == signal.cycle), None)
     if join is None:
         join = Join(links.joins[-1].number + 1 if links.joins else 1, signal.cycle, now_ms)
@@ -107,7 +107,7 @@ def unfollow(task: Task, now_ms: int) -> tuple[Task, Commands]:
 def keep_links(task: Task, links: Links) -> tuple[Task, Commands]:
     """The task with these links, and their record; joins have records of their own."""
     if links.empty:
-        return with_links(task, links if links.joins else None), (DropLinks(),)
+        return with_links(task, links if links.joins or links.fans else None), (DropLinks(),)
     return with_links(task, links), (PutLinks(links),)
 
 
@@ -122,7 +122,7 @@ def _settle(task: Task, definition: Definition, join: Join, sender: str | None, 
         task, put = _keep(task, replace(join, failed=True), now_ms)
         culprit = next(item for item in join.done if not item.ok and item.parent in definition.after)
         cause = f"upstream {culprit.outcome}"
-        told = _left_out(join.cycle, culprit.parent, cause, now_ms)
+        told = left_out_of_cycle(join.cycle, culprit.parent, cause, now_ms)
         return task, (told, *put, *tell_of_cycle(task, join.cycle, join.path, SKIPPED))
     if come_to is Verdict.WAIT and join.failed:
         join = replace(join, failed=False)
@@ -217,7 +217,8 @@ def _others(links: Links, join: Join) -> tuple[Join, ...]:
     return tuple(one for one in links.joins if one.number != join.number)
 
 
-def _left_out(cycle: str, sender: str, cause: str, now_ms: int) -> Command:
+def left_out_of_cycle(cycle: str, sender: str, cause: str, now_ms: int) -> Command:
+    """The history of a word that changes nothing here."""
     return new_history("skipped", None, now_ms, {"cycle": cycle, "from": sender, "cause": cause})
 
 

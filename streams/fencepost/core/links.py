@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from fencepost.core.task import Work
 
 MAX_CHILDREN: Final = 200  # of one task: each is told of every end, in one transaction
 MAX_PARENTS: Final = 100
 MAX_JOINS: Final = 100  # cycles of one task that wait for parents, or were skipped and may come back
 KEPT_RAN: Final = 200
 MAX_PATH: Final = 100
+MAX_SHARDS: Final = 250  # of one request: all are asked for in one transaction
 RESULTS_BYTES: Final = 64 * 1024  # of all parents together, as JSON
 
 
@@ -27,6 +31,16 @@ class When(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Shard:
+    """Part `shard` of `shards` of the request `number` of the task `of`, which is told how it ends."""
+
+    of: str
+    number: int
+    shard: int
+    shards: int
+
+
+@dataclass(frozen=True, slots=True)
 class Origin:
     """Where a request comes from that belongs to a cycle. `path`: the tasks it came through, the root first.
 
@@ -36,6 +50,7 @@ class Origin:
     cycle: str
     path: tuple[str, ...] = ()
     upstream: dict[str, Any] | None = None
+    shard: Shard | None = None  # which part of a request it is that was fanned out
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +82,34 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
+class ShardEnd:
+    """How the request of a shard ended, the last time it did."""
+
+    shard: int
+    outcome: str
+    epoch: int = 0
+    result: Any = None
+    result_dropped: str | None = None
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fan:
+    """A request whose shards have not all ended, in a record of its own. `number` is the request's `seq`.
+
+    work: the request, without its payload. failed: all shards ended, and not all succeeded; kept in case they do after
+    all, when they are replayed.
+    """
+
+    number: int
+    shards: int
+    opened_ms: int
+    work: Work
+    done: tuple[ShardEnd, ...] = ()
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Links:
     """Kept in a record of its own beside the state, also of an ID that is not defined (yet)."""
 
@@ -74,8 +117,11 @@ class Links:
     parents: tuple[str, ...] = ()  # who was asked to tell this task
     ran: tuple[str, ...] = ()  # hashes of the cycles that became requests; the last KEPT_RAN
     joins: tuple[Join, ...] = ()  # oldest first; each has a record of its own
+    fans: tuple[Fan, ...] = ()  # oldest first; each has a record of its own
+    shards: int = 0  # so many of its shards are defined
+    shard_definition: str = ""  # a hash of how
 
     @property
     def empty(self) -> bool:
         """Whether it needs no record."""
-        return not (self.children or self.parents or self.ran)
+        return not (self.children or self.parents or self.ran or self.shards)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from fencepost.core.links import Join, Links
+from fencepost.core.links import Fan, Join, Links
 from fencepost.core.task import Task, TaskState, Work
 
 
@@ -16,6 +16,7 @@ def restored_task(
     checkpoint: Any = None,
     links: Links | None = None,
     joins: Iterable[Join] = (),
+    fans: Iterable[Fan] = (),
 ) -> Task:
     """The task that wrote `state`, the `works` (records of their own that were not dropped) and the checkpoint.
 
@@ -40,4 +41,7 @@ def restored_task(
     waits = tuple(sorted(joins, key=lambda join: join.number))
     if waits:
         links = replace(links or Links(), joins=waits)
+    gathers = tuple(sorted(fans, key=lambda fan: fan.number))
+    if gathers:
+        links = replace(links or Links(), fans=gathers)
     return Task(state, None, tuple(waiting), checkpoint, tuple(delayed), links)

@@ -41,11 +41,26 @@ class UpstreamDone:
     size: int = 0
 
 
-Signal = Subscribe | Unsubscribe | UpstreamDone
+@dataclass(frozen=True, slots=True)
+class ShardDone:
+    """The request of shard `shard` has ended for good; it is part of the request `number` of this task."""
+
+    cycle: str
+    number: int
+    shard: int
+    outcome: str
+    epoch: int = 0
+    result: Any = None
+    result_dropped: str | None = None
+    size: int = 0
+
+
+Signal = Subscribe | Unsubscribe | UpstreamDone | ShardDone
 
 KINDS: Final[dict[str, type[Signal]]] = {
     "subscribe": Subscribe,
     "unsubscribe": Unsubscribe,
     "upstream_done": UpstreamDone,
+    "shard_done": ShardDone,
 }
 KIND_OF: Final[dict[type[Signal], str]] = {record: kind for kind, record in KINDS.items()}

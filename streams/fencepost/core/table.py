@@ -9,7 +9,7 @@ here is illegal: the machine raises and nothing changes. The state diagram in th
     Deleted     same        same (may still end)  idle
     Triggered   same        same                  same, idle (overlap = cancel, terminate)
     Woken       same        same                  same, idle (overlap = cancel, terminate)
-    Started     running     illegal               running
+    Started     running (**) illegal              running
     Ended       illegal     idle, backoff         illegal
     Interrupted illegal     idle, backoff         illegal
     Adopted     illegal     same                  illegal
@@ -20,6 +20,7 @@ here is illegal: the machine raises and nothing changes. The state diagram in th
     Signalled   same        same                  same, idle (overlap = cancel, terminate)
 
 (*) A slot that is due under the old schedule, or before the pause, is decided on first, by the overlap policy.
+(**) idle where the request becomes runs of the task's shards.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ TABLE: Final[dict[tuple[Status, type[Event]], Transition]] = {
     (IDLE, Woken): Transition(woken, (IDLE,)),
     (RUNNING, Woken): Transition(woken, (RUNNING,)),
     (BACKOFF, Woken): Transition(woken, (BACKOFF, IDLE)),
-    (IDLE, Started): Transition(started, (RUNNING,)),
+    (IDLE, Started): Transition(started, (RUNNING, IDLE)),
     (BACKOFF, Started): Transition(started, (RUNNING,)),
     (RUNNING, Ended): Transition(ended, (IDLE, BACKOFF)),
     (RUNNING, Interrupted): Transition(interrupted, (IDLE, BACKOFF)),

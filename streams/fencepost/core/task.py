@@ -178,6 +178,15 @@ class Definition:
     after: tuple[str, ...] = ()  # tasks it runs after, once for each of their cycles
     when: When = When.ALL_SUCCEEDED  # which ends of theirs it waits for
     propagate_failure: bool = True  # False: tasks that run after this one go on as if it had succeeded
+    shards: int = 0  # each request becomes so many runs of IDs of their own
+    map: str = ""  # each request becomes a run for each item of this task's result, or of its payload
+    chunk: int = 1  # items of `map` for each run
+    shard_of: str = ""  # a shard, defined by the owner of this task
+
+    @property
+    def fans_out(self) -> bool:
+        """Whether its requests are run by shards."""
+        return bool(self.shards or self.map)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from fencepost.codec import BadRecord, dumps, dumps_given, loads, loads_own
 from fencepost.core.evolve import builder
+from fencepost.core.fans import why_no_fan_out
 from fencepost.core.ids import check_task_id
 from fencepost.core.links import When
 from fencepost.core.making import named
@@ -52,8 +53,8 @@ _DURATIONS: Final = (
     "total_timeout_s",
 )
 _NOT_ZERO: Final = ("timeout_s", "start_timeout_s", "heartbeat_s", "total_timeout_s")
-_PLAIN: Final = ("payload", "strict_stop", "paused", "description", "propagate_failure")
-_WHOLE: Final = ("buffer_limit", "max_losses", "priority")
+_PLAIN: Final = ("payload", "strict_stop", "paused", "description", "propagate_failure", "map", "shard_of")
+_WHOLE: Final = ("buffer_limit", "max_losses", "priority", "shards", "chunk")
 
 
 def read_definition(key: bytes | None, value: bytes | None) -> tuple[str, Definition | None]:
@@ -86,6 +87,10 @@ def definition_from_json(task: str, body: dict[str, Any]) -> Definition:
 def _not_after_itself(definition: Definition) -> Definition:
     if definition.after and definition.task in definition.after:
         raise BadRecord(f"{definition.task!r} cannot run after itself", "after")
+    if definition.fans_out:
+        why_not = why_no_fan_out(definition)
+        if why_not is not None:
+            raise BadRecord(why_not[1], why_not[0])
     return definition
 
 

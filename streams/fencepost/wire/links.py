@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from fencepost.codec import BadRecord, dumps, loads_own
-from fencepost.core.links import Done, Join, Links, Origin
+from fencepost.core.links import Done, Join, Links, Origin, Shard
 from fencepost.core.times import format_ms
 from fencepost.wire.schema import check
 from fencepost.wire.times import read_time
@@ -24,6 +24,8 @@ def encode_links(task: str, links: Links, lane: str, nonce: str) -> bytes:
         body["parents"] = list(links.parents)
     if links.ran:
         body["ran"] = " ".join(links.ran)
+    if links.shards:
+        body["shards"], body["shard_definition"] = links.shards, links.shard_definition
     return dumps(body)
 
 
@@ -32,7 +34,11 @@ def decode_links(value: bytes) -> Links:
     body = _body("links", value)
     ran = body.get("ran")
     return Links(
-        tuple(body.get("children", ())), tuple(body.get("parents", ())), () if ran is None else tuple(ran.split(" "))
+        tuple(body.get("children", ())),
+        tuple(body.get("parents", ())),
+        () if ran is None else tuple(ran.split(" ")),
+        shards=body.get("shards", 0),
+        shard_definition=body.get("shard_definition", ""),
     )
 
 
@@ -75,13 +81,26 @@ def origin_fields(origin: Origin) -> dict[str, Any]:
         fields["path"] = list(origin.path)
     if origin.upstream is not None:
         fields["upstream"] = origin.upstream
+    if origin.shard is not None:
+        fields["shard"] = shard_to_json(origin.shard)
     return fields
+
+
+def shard_to_json(shard: Shard) -> dict[str, Any]:
+    """Which part of which request."""
+    return {"of": shard.of, "number": shard.number, "shard": shard.shard, "shards": shard.shards}
+
+
+def read_shard(body: dict[str, Any]) -> Shard | None:
+    """From the fields of work or of a trigger; None where it is no shard's."""
+    shard = body.get("shard")
+    return None if shard is None else Shard(shard["of"], shard["number"], shard["shard"], shard["shards"])
 
 
 def read_origin(body: dict[str, Any]) -> Origin | None:
     """From the fields of work; None where it belongs to no cycle."""
     cycle = body.get("cycle")
-    return None if cycle is None else Origin(cycle, tuple(body.get("path", ())), body.get("upstream"))
+    return None if cycle is None else Origin(cycle, tuple(body.get("path", ())), body.get("upstream"), read_shard(body))
 
 
 def _done(done: Done) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def _work_in_state(work: Work) -> dict[str, Any]:
     """A large payload, and what came with it, stays in the record of its own; the state only says so."""
     fields = work_fields(work)
     if work.own_record:
-        for name in ("trigger", "payload", "headers", "cycle", "path", "upstream"):
+        for name in ("trigger", "payload", "headers", "cycle", "path", "upstream", "shard"):
             fields.pop(name, None)
         fields["payload_in_record"] = True
     return fields

@@ -13,6 +13,7 @@ from fencepost.core.evolve import builder
 from fencepost.core.task import Work
 from fencepost.core.times import format_ms, parse_duration, parse_rfc3339
 from fencepost.wire.edge import PAYLOAD_BYTES, RESULT_BYTES, read_body_sized, read_key, require_size, task_of
+from fencepost.wire.links import read_shard, shard_to_json
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -49,7 +50,7 @@ def read_trigger(
     if run_headers is not None:
         require_size(run_headers, _HEADER_BYTES, "headers")
     priority = body.get("priority")
-    cycle = _cycle(body) if "cycle" in body or "upstream" in body else None
+    cycle = _cycle(body) if "cycle" in body or "upstream" in body or "shard" in body else None
     run_at_ms, delay_ms = _when(body) if "run_at" in body or "delay" in body else (None, None)
     return _new_trigger(
         task,
@@ -65,6 +66,7 @@ def read_trigger(
         replays_of(headers) if headers else 0,
         cycle,
         body.get("upstream") if cycle is not None else None,
+        read_shard(body) if "shard" in body else None,
     )
 
 
@@ -111,8 +113,23 @@ def encode_again(work: Work) -> bytes:
     body = {"id": work.trigger_id, "payload": work.payload, "priority": work.priority, "headers": work.headers}
     if work.origin is not None:
         body |= {"cycle": work.origin.cycle, "upstream": work.origin.upstream}
+        if work.origin.shard is not None:
+            body["shard"] = shard_to_json(work.origin.shard)
     elif work.slot_ms is not None:
         body["cycle"] = slot_cycle(work.slot_ms)
+    return dumps({name: item for name, item in body.items() if item is not None})
+
+
+def encode_asked(trigger: Trigger) -> bytes:
+    """The value of a trigger that an owner asks a shard with; its key is the shard's ID."""
+    body: dict[str, Any] = {
+        "payload": trigger.payload,
+        "headers": trigger.headers,
+        "priority": trigger.priority,
+        "cycle": trigger.cycle,
+        "upstream": trigger.upstream,
+        "shard": None if trigger.shard is None else shard_to_json(trigger.shard),
+    }
     return dumps({name: item for name, item in body.items() if item is not None})
 
 
@@ -154,9 +171,9 @@ def _check_id(trigger_id: str, field: str = "id", limit: int = ID_BYTES) -> None
 def _cycle(body: dict[str, Any]) -> str:
     cycle: str | None = body.get("cycle")
     if cycle is None:
-        raise BadRecord("is for a trigger that names a cycle", "upstream")
+        raise BadRecord("is for a trigger that names a cycle", "upstream" if "upstream" in body else "shard")
     _check_id(cycle, "cycle", CYCLE_BYTES)
-    require_size(body.get("upstream"), RESULT_BYTES, "upstream")
+    require_size(body.get("upstream"), 2 * RESULT_BYTES, "upstream")  # with what is said beside the results
     return cycle
 
 

@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fencepost.core.commands import (
+    Ask,
     Command,
+    Define,
     DropCheckpoint,
+    DropFan,
     DropJoin,
     DropLinks,
     DropWork,
@@ -21,6 +24,7 @@ from fencepost.core.commands import (
     History,
     Launch,
     PutCheckpoint,
+    PutFan,
     PutJoin,
     PutLinks,
     PutWork,
@@ -29,15 +33,18 @@ from fencepost.core.commands import (
 )
 from fencepost.core.evolve import builder
 from fencepost.core.ids import partition_of, side_key
-from fencepost.core.links import Join, Links
+from fencepost.core.links import Fan, Join, Links
 from fencepost.core.task import Task, TaskState, Work
 from fencepost.kafka.topics import Topics
 from fencepost.kafka.transaction import Headers, OutRecord
 from fencepost.wire.control import encode_signal
 from fencepost.wire.dead_letter import encode_dead_letter, given_up
+from fencepost.wire.definition import encode_definition
+from fencepost.wire.fan import FAN, encode_fan
 from fencepost.wire.history import encode_history
 from fencepost.wire.links import JOIN, LINKS, encode_join, encode_links
 from fencepost.wire.state import encode_state
+from fencepost.wire.trigger import encode_asked
 from fencepost.wire.work import CHECKPOINT, WORK, encode_checkpoint, encode_work
 from fencepost.worker.letters import Letter
 from fencepost.worker.orders import RunEnded
@@ -55,7 +62,7 @@ class Part:
     side: dict[tuple[str, str, int], Work | Any] = field(default_factory=dict)  # (task, kind, number); None: tombstone
     history: list[tuple[str, History]] = field(default_factory=list)
     given_up: list[tuple[str, GiveUp]] = field(default_factory=list)
-    sends: list[tuple[str, Send]] = field(default_factory=list)  # (sender, what it tells another task)
+    sends: list[tuple[str, Send | Define | Ask]] = field(default_factory=list)  # (sender, what it tells another task)
     extra: list[OutRecord] = field(default_factory=list)  # forwarded records
     letters: list[Letter] = field(default_factory=list)  # of records that could not be handled
     launches: list[tuple[str, Launch]] = field(default_factory=list)
@@ -94,7 +101,7 @@ class Part:
                 self.side[task_id, CHECKPOINT, 0] = _Checkpoint(command.data)  # type: ignore[union-attr]
             elif kind is DropCheckpoint:
                 self.side[task_id, CHECKPOINT, 0] = None
-            elif kind is Send:
+            elif kind is Send or kind is Define or kind is Ask:
                 self.sends.append((task_id, command))  # type: ignore[arg-type]
             elif kind is PutLinks:
                 self.side[task_id, LINKS, 0] = command.links  # type: ignore[union-attr]
@@ -104,6 +111,10 @@ class Part:
                 self.side[task_id, JOIN, command.join.number] = command.join  # type: ignore[union-attr]
             elif kind is DropJoin:
                 self.side[task_id, JOIN, command.number] = None  # type: ignore[union-attr]
+            elif kind is PutFan:
+                self.side[task_id, FAN, command.fan.number] = command.fan  # type: ignore[union-attr]
+            elif kind is DropFan:
+                self.side[task_id, FAN, command.number] = None  # type: ignore[union-attr]
             elif kind is GiveUp:
                 self.given_up.append((task_id, command))  # type: ignore[arg-type]
             elif kind is not Forget:  # Forget needs no record: the state keeps the epoch
@@ -177,12 +188,23 @@ class Encoder:
         for task_id, event in part.history:
             value = encode_history(task_id, event, lane, nonce)
             out.append(_new_record(runs, number, task_id.encode(), value, self._ce(event.kind)))
-        for sender, send in part.sends:
-            value = encode_signal(sender, send.signal, lane, nonce)
-            target = send.to_task.encode()
-            out.append(_new_record(self._topics.control, partition_of(target, self._partition_count), target, value))
+        out.extend([self._told(sender, send, nonce) for sender, send in part.sends])
         out.extend(part.extra)
         return out
+
+    def _told(self, sender: str, send: Send | Define | Ask, nonce: str) -> OutRecord:
+        """What one task's owner writes for another's, on the partition of the ID it is for."""
+        topics, value = self._topics, None
+        if isinstance(send, Send):
+            topic, to_task, value = topics.control, send.to_task, encode_signal(sender, send.signal, self._lane, nonce)
+        elif isinstance(send, Ask):
+            topic, to_task, value = topics.triggers, send.trigger.task, encode_asked(send.trigger)
+        else:
+            topic, to_task = topics.tasks, send.to_task
+            if send.definition is not None:
+                value = encode_definition(send.definition)
+        key = to_task.encode()
+        return _new_record(topic, partition_of(key, self._partition_count), key, value)
 
     def letters(self, part: Part) -> list[Letter]:
         """Of records that could not be handled, and of work that was given up."""
@@ -197,13 +219,15 @@ class Encoder:
             out.append(Letter(_new_record(self._topics.dead_letter, number, key, value, headers)))
         return [*out, *part.letters]
 
-    def _side(self, task_id: str, content: Work | Links | Join | _Checkpoint | None, nonce: str) -> bytes | None:
+    def _side(self, task_id: str, content: Work | Links | Join | Fan | _Checkpoint | None, nonce: str) -> bytes | None:
         if content is None:
             return None
         if isinstance(content, Links):
             return encode_links(task_id, content, self._lane, nonce)
         if isinstance(content, Join):
             return encode_join(task_id, content, self._lane, nonce)
+        if isinstance(content, Fan):
+            return encode_fan(task_id, content, self._lane, nonce)
         if isinstance(content, _Checkpoint):
             return encode_checkpoint(task_id, content.data, self._lane, nonce)
         return encode_work(task_id, content, self._lane, nonce)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from fencepost.codec import BadRecord, loads_own
 from fencepost.core.ids import SEPARATOR, partition_of, side_key, split_key
-from fencepost.core.links import Join, Links
+from fencepost.core.links import Fan, Join, Links
 from fencepost.core.machine import new_task, restored_task
 from fencepost.core.task import Definition, Task, TaskState, Work
 from fencepost.wire.definition import read_definition
+from fencepost.wire.fan import FAN, decode_fan
 from fencepost.wire.links import JOIN, LINKS, decode_join, decode_links
 from fencepost.wire.state import decode_state
 from fencepost.wire.work import CHECKPOINT, WORK, decode_checkpoint, decode_work
@@ -85,6 +86,7 @@ class Restore:
         checkpoints: dict[str, Any] = {}
         links: dict[str, Links] = {}
         joins: dict[str, list[Join]] = {}
+        fans: dict[str, list[Fan]] = {}
         for raw_key, value in self._state.items():
             try:
                 task_id, kind, _number = split_key(raw_key.decode())
@@ -98,14 +100,21 @@ class Restore:
                     links[task_id] = decode_links(value)
                 elif kind == JOIN:
                     joins.setdefault(task_id, []).append(decode_join(value))
+                elif kind == FAN:
+                    fans.setdefault(task_id, []).append(decode_fan(value))
             except (BadRecord, ValueError) as error:
                 out.unreadable[raw_key.decode("utf-8", "backslashreplace").split(SEPARATOR)[0]] = str(error)
         self._read_definitions(out, states)
-        for task_id in (works.keys() | links.keys() | joins.keys()) - states.keys():
+        for task_id in (works.keys() | links.keys() | joins.keys() | fans.keys()) - states.keys():
             states[task_id] = new_task(task_id).state
         for task_id, state in states.items():
             out.tasks[task_id] = restored_task(
-                state, works.get(task_id, ()), checkpoints.get(task_id), links.get(task_id), joins.get(task_id, ())
+                state,
+                works.get(task_id, ()),
+                checkpoints.get(task_id),
+                links.get(task_id),
+                joins.get(task_id, ()),
+                fans.get(task_id, ()),
             )
         for task_id in out.unreadable:
             out.tasks.pop(task_id, None)

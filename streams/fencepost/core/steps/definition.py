@@ -9,6 +9,7 @@ from fencepost.core.admission import ask_to_stop, drop_waiting
 from fencepost.core.commands import Command
 from fencepost.core.ending import FORGET, end_work
 from fencepost.core.events import Defined, Deleted
+from fencepost.core.fans import close_fans, follow_shards, forget_shards
 from fencepost.core.joins import follow, unfollow
 from fencepost.core.making import new_history, with_definition
 from fencepost.core.slots import arm, fire_slots
@@ -41,7 +42,8 @@ def defined(task: Task, event: Defined, now_ms: int) -> tuple[Task, tuple[Comman
     if not event.restored or "schedule" in fields:
         commands += (new_history("defined", None, now_ms, fields),)
     task, more = follow(with_definition(task, armed, definition), definition, now_ms)
-    return task, commands + more
+    task, shards = follow_shards(task, definition, now_ms)
+    return task, commands + more + shards
 
 
 def _schedule_told(before: TaskState, armed: TaskState, definition: Definition, from_ms: int) -> dict[str, Any]:
@@ -79,8 +81,9 @@ def deleted(task: Task, event: Deleted, now_ms: int) -> tuple[Task, tuple[Comman
     commands: list[Command] = [new_history("deleted", None, now_ms, {})]
     task, dropped = drop_waiting(task, "deleted", now_ms)
     commands += dropped
-    task, over = unfollow(task, now_ms)
-    commands += over
+    for step in (unfollow, _no_fans):
+        task, over = step(task, now_ms)
+        commands += over
     if task.state.status is Status.BACKOFF:
         task, ended = end_work(task, Outcome.CANCELLED, "deleted", now_ms)
         commands += ended
@@ -101,3 +104,9 @@ def deleted(task: Task, event: Deleted, now_ms: int) -> tuple[Task, tuple[Comman
         defined_paused=False,
     )
     return with_definition(task, state, None), tuple(commands)
+
+
+def _no_fans(task: Task, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
+    task, closed = close_fans(task, "deleted", now_ms)
+    task, gone = forget_shards(task)
+    return task, closed + gone

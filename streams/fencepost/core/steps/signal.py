@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from fencepost.core.commands import Command, Send
 from fencepost.core.events import Signalled
+from fencepost.core.fans import shard_done
 from fencepost.core.joins import keep_links, undefined, upstream_done
 from fencepost.core.links import MAX_CHILDREN, Links
 from fencepost.core.making import new_history
-from fencepost.core.signals import KIND_OF, Signal, Subscribe, Unsubscribe, UpstreamDone
+from fencepost.core.signals import KIND_OF, ShardDone, Signal, Subscribe, Unsubscribe, UpstreamDone
 from fencepost.core.steps.operator import take_control
 from fencepost.core.task import Task
 
@@ -60,6 +61,7 @@ _TAKERS: Final[dict[type[Signal], Taker]] = {
     Subscribe: _subscribe,
     Unsubscribe: _unsubscribe,
     UpstreamDone: upstream_done,
+    ShardDone: shard_done,
 }
 # A child may be defined before its parent: the parent finds it there when it comes.
 _ALSO_UNDEFINED: Final = frozenset((Subscribe, Unsubscribe))

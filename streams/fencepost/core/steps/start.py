@@ -5,6 +5,7 @@ from __future__ import annotations
 from fencepost.core.commands import Command, PutCheckpoint
 from fencepost.core.ending import DROP_CHECKPOINT
 from fencepost.core.events import Adopted, Checkpointed, Started
+from fencepost.core.fans import fan_out
 from fencepost.core.illegal import IllegalEvent
 from fencepost.core.making import (
     began_first,
@@ -27,7 +28,7 @@ from fencepost.core.task import Run, Status, Task
 
 
 def started(task: Task, event: Started, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
-    """The next work becomes a run under the next epoch: the retry if there is one, else what waits."""
+    """The next work becomes a run under the next epoch: the retry if there is one, else what waits; or of shards."""
     state, definition = task.state, task.definition
     why_not = why_not_startable(task, now_ms)
     if why_not is not None or definition is None:
@@ -35,6 +36,8 @@ def started(task: Task, event: Started, now_ms: int) -> tuple[Task, tuple[Comman
     waiting = task.waiting
     drop = False
     if state.status is Status.IDLE:
+        if definition.shards or definition.map:
+            return fan_out(task, definition, now_ms)
         work, waiting = waiting[0], waiting[1:]
         drop = not work.own_record
     else:

@@ -65,7 +65,7 @@ def _work(trigger: Trigger, definition: Definition, seq: int, now_ms: int) -> Wo
 
 
 def _origin(trigger: Trigger) -> Origin | None:
-    return None if trigger.cycle is None else Origin(trigger.cycle, (), trigger.upstream)
+    return None if trigger.cycle is None else Origin(trigger.cycle, (), trigger.upstream, trigger.shard)
 
 
 def _delay(task: Task, work: Work, now_ms: int) -> tuple[Task, tuple[Command, ...]]:

@@ -137,6 +137,8 @@ class CommandStub:
         if more is not None:
             env["FENCEPOST_CYCLE"] = more["cycle"]
             env["FENCEPOST_UPSTREAM"] = codec.dumps(more["upstream"] or {}).decode()
+            if "shard" in more:
+                env["FENCEPOST_SHARD"], env["FENCEPOST_SHARDS"] = str(more["shard"]), str(more["shards"])
         return env
 
     def _wait(self, child: subprocess.Popen[bytes], run: Any) -> int:

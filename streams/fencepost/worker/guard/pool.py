@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from fencepost.core.links import Origin
 from fencepost.core.task import Handler, HttpHandler, PythonHandler
 from fencepost.worker.guard import control, linux, wire
 from fencepost.worker.guard.control import Kind, ToGuard
@@ -284,8 +285,15 @@ def as_sent(run: Run, target: Any) -> tuple[Any, ...]:
         run.lease.slots[0],
         run.life_s,
         order.heartbeat_s is not None,
-        None if order.origin is None else {"cycle": order.origin.cycle, "upstream": order.origin.upstream},
+        None if order.origin is None else _more(order.origin),
     )
+
+
+def _more(origin: Origin) -> dict[str, Any]:
+    more: dict[str, Any] = {"cycle": origin.cycle, "upstream": origin.upstream}
+    if origin.shard is not None:
+        more["shard"], more["shards"] = origin.shard.shard, origin.shard.shards
+    return more
 
 
 def _load(process: RunnerProcess) -> float:

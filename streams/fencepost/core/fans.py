@@ -1,0 +1,252 @@
+"""Fan-out: a request of one task becomes runs of many IDs, its shards, and ends when they all have.
+
+The shards are tasks of their own, `TASK/shard/0` and so on: spread over partitions and workers, each with its own
+epochs, retries and history. Their definitions go to the topic of tasks and their triggers to that of triggers, in the
+transaction that records the fan-out; each tells the end of its request by a signal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from fencepost.core.commands import Ask, Command, Define, DropFan, PutFan
+from fencepost.core.dependents import SUCCEEDED, cycle_of, leave_out, tell
+from fencepost.core.events import Trigger
+from fencepost.core.ids import MAX_ID_BYTES
+from fencepost.core.joins import keep_links, left_out_of_cycle
+from fencepost.core.links import MAX_SHARDS, RESULTS_BYTES, Fan, Links, Origin, Shard, ShardEnd
+from fencepost.core.making import naming, new_drop, new_history, with_links, with_waiting
+from fencepost.core.recent import hash_of
+from fencepost.core.signals import ShardDone
+from fencepost.core.task import Definition, Overlap, Task, Work
+
+Commands = tuple[Command, ...]
+
+MAX_FANS: Final = 100  # requests of one task whose shards have not all ended, or that may come back
+GATHERED: Final = "its shards were gathered"
+
+
+def why_no_fan_out(definition: Definition) -> tuple[str, str] | None:
+    """(field, what is wrong with it) of a definition that cannot be fanned out; None: it can."""
+    if definition.shards and definition.map:
+        return "map", "shards and map exclude each other; give one of them"
+    if definition.map and definition.after and definition.map not in definition.after:
+        return "map", f"{definition.map!r} is none of the tasks it runs after; allowed: {', '.join(definition.after)}"
+    longest = len(shard_id(definition.task, MAX_SHARDS - 1).encode())
+    if longest > MAX_ID_BYTES:
+        return "task", f"an ID of {MAX_ID_BYTES} bytes at most leaves no room for the names of its shards"
+    return None
+
+
+def shard_id(task_id: str, shard: int) -> str:
+    """The ID of a shard."""
+    return f"{task_id}/shard/{shard}"
+
+
+def fan_out(task: Task, definition: Definition, now_ms: int) -> tuple[Task, Commands]:
+    """The next request of the task becomes triggers of its shards."""
+    work = task.waiting[0]
+    task = with_waiting(task, task.waiting[1:])
+    commands: tuple[Command, ...] = (new_drop(work.seq),)
+    links = task.links or Links()
+    payloads, problem = _payloads(definition, work)
+    if problem is None and len(links.fans) >= MAX_FANS and not any(fan.failed for fan in links.fans):
+        return task, (*commands, *leave_out(task, work, f"{MAX_FANS} requests wait for their shards", now_ms))
+    origin = work.origin or Origin(_cycle(task.state.task, work))
+    kept = replace(work, payload=None, headers=None, own_record=False, origin=replace(origin, upstream=None))
+    fan = Fan(work.seq, len(payloads), now_ms, kept)
+    told = {**naming(kept), "shards": fan.shards}
+    if problem is not None:
+        return _end(task, fan, "failed", now_ms, {"shards": 0, "error": problem}, commands)
+    commands += (new_history("fanned_out", None, now_ms, told),)
+    if not payloads:
+        return _end(task, fan, SUCCEEDED, now_ms, {"shards": 0}, commands)
+    task, defined = define_shards(task, definition, fan.shards)
+    passed = origin.upstream if not definition.map else None
+    asked = tuple(
+        Ask(
+            Trigger(
+                shard_id(task.state.task, number),
+                payload=payload,
+                headers=work.headers,
+                priority=work.priority,
+                cycle=origin.cycle,
+                upstream=passed,
+                shard=Shard(task.state.task, fan.number, number, fan.shards),
+            )
+        )
+        for number, payload in enumerate(payloads)
+    )
+    task, put = _keep(task, fan)
+    return task, (*commands, *defined, *put, *asked)
+
+
+def shard_done(task: Task, signal: ShardDone, sender: str, now_ms: int) -> tuple[Task, Commands]:
+    """The request of a shard has ended."""
+    links = task.links or Links()
+    fan = next((known for known in links.fans if known.number == signal.number), None)
+    if fan is None or not 0 <= signal.shard < fan.shards:
+        return task, (left_out_of_cycle(signal.cycle, sender, GATHERED, now_ms),)
+    fan = _with_end(fan, signal)
+    if len(fan.done) < fan.shards:
+        return _keep(task, fan)
+    failed = sorted(end.shard for end in fan.done if end.outcome != SUCCEEDED)
+    if not failed:
+        task, dropped = _drop(task, fan)
+        return _end(task, fan, SUCCEEDED, now_ms, {"shards": fan.shards}, dropped)
+    if fan.failed:
+        return _keep(task, fan)
+    fan = replace(fan, failed=True)
+    task, put = _keep(task, fan)
+    fields = {"shards": fan.shards, "failed_shards": failed}
+    return _end(task, fan, "failed", now_ms, fields, put)
+
+
+def define_shards(task: Task, definition: Definition, count: int) -> tuple[Task, Commands]:
+    """The shards' definitions, where these are not the ones that were written last."""
+    links = task.links or Links()
+    known = links.shards if links.shard_definition == _told(definition) else 0
+    if count <= known:
+        return task, ()
+    commands = tuple(
+        Define(shard_id(task.state.task, number), shard_of(definition, task.state.task, number))
+        for number in range(known, max(count, links.shards))
+    )
+    task, put = keep_links(task, replace(links, shards=max(count, links.shards), shard_definition=_told(definition)))
+    return task, (*put, *commands)
+
+
+def follow_shards(task: Task, definition: Definition, now_ms: int) -> tuple[Task, Commands]:
+    """The task has this definition now: its shards that are defined follow it, or go."""
+    links = task.links
+    if links is None or not links.shards:
+        return task, ()
+    if not definition.fans_out:
+        task, closed = close_fans(task, "it has no shards any more", now_ms)
+        task, gone = forget_shards(task)
+        return task, closed + gone
+    commands: Commands = ()
+    if 0 < definition.shards < links.shards:
+        too_many = range(definition.shards, links.shards)
+        commands = tuple(Define(shard_id(task.state.task, number), None) for number in too_many)
+        task, put = keep_links(task, replace(links, shards=definition.shards))
+        commands += put
+    assert task.links is not None
+    task, more = define_shards(task, definition, task.links.shards)
+    return task, commands + more
+
+
+def forget_shards(task: Task) -> tuple[Task, Commands]:
+    """No more shards: their definitions are deleted."""
+    links = task.links
+    if links is None or not links.shards:
+        return task, ()
+    commands = tuple(Define(shard_id(task.state.task, number), None) for number in range(links.shards))
+    task, put = keep_links(task, replace(links, shards=0, shard_definition=""))
+    return task, (*commands, *put)
+
+
+def close_fans(task: Task, cause: str, now_ms: int) -> tuple[Task, Commands]:
+    """Nobody waits for the shards of any request any more."""
+    commands: Commands = ()
+    for fan in () if task.links is None else task.links.fans:
+        task, dropped = _drop(task, fan)
+        commands += dropped
+        if not fan.failed:
+            commands += leave_out(task, fan.work, cause, now_ms)
+    return task, commands
+
+
+def shard_of(definition: Definition, task_id: str, shard: int) -> Definition:
+    """The definition of one shard: the task's own, without what makes requests."""
+    return replace(
+        definition,
+        task=shard_id(task_id, shard),
+        schedule=None,
+        overlap=Overlap.BUFFER_ALL,
+        buffer_limit=10_000,
+        paused=False,
+        after=(),
+        shards=0,
+        map="",
+        chunk=1,
+        shard_of=task_id,
+    )
+
+
+def _told(definition: Definition) -> str:
+    return hash_of(repr(shard_of(definition, "", 0)))
+
+
+def _cycle(task_id: str, work: Work) -> str:
+    """The cycle that a request begins. No run of it gives an epoch to a trigger without an ID."""
+    if work.slot_ms is None and work.trigger_id is None:
+        return f"run:{task_id}/request-{work.seq}"
+    return cycle_of(task_id, work, 0)
+
+
+def _payloads(definition: Definition, work: Work) -> tuple[list[Any], str | None]:
+    """One for each shard; or why there is none."""
+    payload = definition.payload if work.payload is None else work.payload
+    if not definition.map:
+        return [payload] * definition.shards, None
+    upstream = None if work.origin is None else work.origin.upstream
+    items = payload if upstream is None else upstream.get(definition.map, {}).get("result")
+    whose = "the payload" if upstream is None else f"the result of {definition.map}"
+    if not isinstance(items, list):
+        return [], f"{whose} is no list, so there is nothing to make shards of"
+    chunks = [items[at : at + definition.chunk] for at in range(0, len(items), definition.chunk)]
+    if len(chunks) > MAX_SHARDS:
+        return [], f"{len(items)} items in chunks of {definition.chunk} are more than {MAX_SHARDS} shards"
+    return chunks if definition.chunk > 1 else items, None
+
+
+def _end(
+    task: Task, fan: Fan, outcome: str, now_ms: int, fields: dict[str, Any], before: Commands
+) -> tuple[Task, Commands]:
+    """The request is over: its history, and a word to those that run after the task."""
+    ends = {end.shard: end for end in fan.done}
+    results = [ends[number].result if number in ends else None for number in range(fan.shards)]
+    dropped = next((end.result_dropped for end in fan.done if end.result_dropped is not None), None)
+    told: dict[str, Any] = {**naming(fan.work), "outcome": outcome, **fields}
+    told["duration_s"] = max(0, now_ms - fan.opened_ms) / 1000
+    if outcome == SUCCEEDED:
+        told["result"] = results
+    if dropped is not None:
+        told["result_dropped"] = dropped
+    history = new_history("gathered", None, now_ms, told)
+    result = results if outcome == SUCCEEDED else None
+    return task, (*before, history, *tell(task, fan.work, outcome, 0, result))
+
+
+def _with_end(fan: Fan, signal: ShardDone) -> Fan:
+    """The fan with this shard's end; the last one counts."""
+    others = tuple([end for end in fan.done if end.shard != signal.shard])
+    result, dropped = signal.result, signal.result_dropped
+    if result is not None and sum(end.size for end in others) + signal.size > RESULTS_BYTES:
+        result, dropped = None, f"the results of all shards together may have {RESULTS_BYTES:,} bytes as JSON"
+    size = 0 if result is None else signal.size
+    return replace(fan, done=(*others, ShardEnd(signal.shard, signal.outcome, signal.epoch, result, dropped, size)))
+
+
+def _keep(task: Task, fan: Fan) -> tuple[Task, Commands]:
+    links = task.links or Links()
+    fans = tuple(sorted((fan, *_others(links, fan)), key=lambda one: one.number))
+    task = with_links(task, replace(links, fans=fans))
+    if len(fans) <= MAX_FANS:
+        return task, (PutFan(fan),)
+    oldest = next((one for one in fans if one.failed and one.number != fan.number), fans[0])
+    task, dropped = _drop(task, oldest)
+    return task, (*dropped, PutFan(fan))
+
+
+def _drop(task: Task, fan: Fan) -> tuple[Task, Commands]:
+    links = task.links or Links()
+    others = _others(links, fan)
+    links = replace(links, fans=others)
+    return with_links(task, None if links.empty and not links.joins and not others else links), (DropFan(fan.number),)
+
+
+def _others(links: Links, fan: Fan) -> tuple[Fan, ...]:
+    return tuple([one for one in links.fans if one.number != fan.number])
