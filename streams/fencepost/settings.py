@@ -253,6 +253,7 @@ _KEYS: tuple[_Key, ...] = (
     _Key("worker.shared_processes", "shared_processes", _count(1, 1024)),
     _Key("worker.lanes", "lanes", _count(1, 256)),
     _Key("worker.queue_limit", "queue_limit", _count(1, 100_000_000)),
+    _Key("worker.forget_after_s", "forget_after_s", _number(0, 36525 * 86400)),
     _Key("worker.stop_limit_s", "stop_limit_s", _number(0, 86400)),
     _Key("worker.commands", "commands", _commands),
     _Key("worker.keep_env", "keep_env", _variables),
@@ -311,6 +312,7 @@ class Settings:
     shared_processes: int = 2
     lanes: int = 1
     queue_limit: int = 10_000
+    forget_after_s: float = 2_592_000.0  # 30 d; 0: never
     stop_limit_s: float = 30.0
     commands: tuple[str, ...] = ()
     keep_env: tuple[str, ...] = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")

@@ -511,3 +511,27 @@ def test_a_start_or_an_end_that_is_missing_is_found(life: tuple[Definition, list
     waiting = [work.slot_ms for work in works if work.slot_ms is not None]
     present = None if task.definition is None else task.definition.schedule
     assert check([*events[:place], *events[place + 1 :]], task.state, schedule=present, waiting=waiting) != []
+
+
+def test_a_state_that_is_gone_is_no_finding_where_the_history_says_that_it_was_forgotten() -> None:
+    check = PartitionCheck(True)
+    check.state_gone("t")
+    for event in (started(1), ended(1), History("forgotten", 1, 0, {})):
+        check.event("t", event)
+    assert check.finish()[0] == []
+    without = PartitionCheck(True)
+    for event in (started(1), ended(1)):
+        without.event("t", event)
+    assert [finding.kind for finding in without.finish()[0]] == [Kind.STATE]
+
+
+def test_epochs_left_out_after_a_task_was_forgotten_are_the_floors_and_a_repeated_one_is_found() -> None:
+    check = PartitionCheck(True)
+    for event in (started(1), ended(1), History("forgotten", 1, 0, {}), started(8), ended(8)):
+        check.event("t", event)
+    check.state(TaskState("t", epoch=8), 5)
+    assert check.finish()[0] == []
+    check = PartitionCheck(True)
+    for event in (started(2), ended(2), History("forgotten", 2, 0, {}), started(1), ended(1)):
+        check.event("t", event)
+    assert Kind.BACKWARDS in [finding.kind for finding in check.finish()[0]]

@@ -15,7 +15,10 @@ SHARED = {
 }
 
 #: What the simulation switches off and the model cannot say, with the reason.
-NOT_HERE = {"kept_epoch": "the model has no tasks that are deleted"}
+NOT_HERE = {
+    "kept_epoch": "the model has no tasks that are deleted",
+    "epoch_floor": "the model has no tasks that are forgotten",
+}
 
 #: Those only the model can switch off by themselves: in the code they are no step of their own.
 FINER = {

@@ -17,6 +17,7 @@ from fencepost.wire.control import read_control
 from fencepost.wire.dead_letter import decode_dead_letter
 from fencepost.wire.definition import read_definition
 from fencepost.wire.fan import decode_fan
+from fencepost.wire.floor import decode_floor
 from fencepost.wire.history import decode_history
 from fencepost.wire.links import decode_join, decode_links
 from fencepost.wire.log import decode_log
@@ -42,6 +43,7 @@ READ: dict[str, Callable[[bytes], Any]] = {
     "fan": decode_fan,
     "work": decode_work,
     "checkpoint": decode_checkpoint,
+    "floor": decode_floor,
     "fence": decode_fence,
     "lease": decode_renewal,
     "history": decode_history,

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import fencepost.core.forgetting
 import fencepost.kafka.bounds
 import fencepost.kafka.hanging
 import fencepost.kafka.member
@@ -69,6 +70,8 @@ def _table() -> list[tuple[Any, str, Any]]:
         (fencepost.worker.commit, "time", clock),
         (fencepost.worker.commit, "scan", scan),
         (fencepost.worker.decide, "time", clock),
+        (fencepost.worker.decide, "FORGET_EVERY_S", 0.5),
+        (fencepost.core.forgetting, "KEPT_MS", 0),  # IDs of triggers are never used twice here
         (fencepost.worker.decide, "random", RandomModule),
         (fencepost.worker.hanging, "time", clock),
         (fencepost.worker.hanging, "open_records", open_records),

@@ -20,6 +20,9 @@ THEMES = (
 #: Tasks that run after others. Drawn for itself, so that all other seeds stay what they were.
 DEPENDENTS = "dependents"
 _DEPENDENTS_SHARE = 0.1
+#: Tasks that are forgotten when they were idle for a moment. Drawn for itself too.
+FORGETTING = "forgetting"
+_FORGETTING_SHARE = 0.05
 #: Requests that a fault may wait for; the empty text: any but heartbeats.
 KINDS = (
     "", "", "", "EndTxn", "EndTxn", "TxnOffsetCommit", "TxnOffsetCommit", "Produce", "AddPartitionsToTxn",
@@ -47,6 +50,11 @@ _ACTIONS: dict[str, tuple[str, ...]] = {
     "deletions": ("kill", "shuffle", "evict", "compact", "join"),
     "coordinators": ("group_away", "coordinator_away", "slow_markers", "kill", "hold", "evict", "compact"),
     "drift": ("pause", "cut", "evict", "kill", "pause_guarded"),
+    # Whatever was forgotten has to begin above its last epoch, wherever its partition is by then.
+    "forgetting": (
+        "kill", "kill", "kill_all", "shuffle", "shuffle", "evict", "compact", "compact", "join", "late_end", "hold",
+        "lose_answer", "reset", "pause",
+    ),
     # Between the end of a parent and the start of its child everything may change hands.
     "dependents": (
         "kill", "kill", "kill_all", "kill_guard", "late_end", "lose_answer", "hold", "reset", "evict", "shuffle",
@@ -112,6 +120,8 @@ def draw(seed: int, theme: str | None = None) -> Plan:
         theme = random.choice(THEMES)
         if Random(f"dependents {seed}").random() < _DEPENDENTS_SHARE:
             theme = DEPENDENTS
+        elif Random(f"forgetting {seed}").random() < _FORGETTING_SHARE:
+            theme = FORGETTING
     newer = random.random() < 0.5
     rate_error = random.choice((0.001, 0.02, 0.1))
     settings = _settings(random, newer, rate_error)
@@ -129,12 +139,19 @@ def draw(seed: int, theme: str | None = None) -> Plan:
     if theme == DEPENDENTS:
         names = _names(random, partitions, random.choice((2, 3, 4)))
         lengths_s = {name: random.choice(((0.01, 0.2), (0.05, 2.0))) for name in names}
+    if theme == FORGETTING:
+        lengths_s = {name: random.choice(((0.01, 0.2), (0.05, 1.0))) for name in names}
+        settings = replace(settings, forget_after_s=random.choice((0.2, 1.0)))
     definitions = tuple(_definition(random, name) for name in names)
+    if theme == FORGETTING:
+        definitions = tuple(replace(each, schedule=None) for each in definitions)
     if theme == DEPENDENTS:
         definitions = _dependents(random, definitions)
     active_s = random.uniform(8.0, 16.0)
     beyond = theme == "drift"
     published = tuple(name for name in names if random.random() < (0.8 if theme == "deletions" else 0.2))
+    if theme == FORGETTING:
+        published = ()
     if theme == DEPENDENTS:  # a deletion breaks off cycles, and what then must come about is a matter of microseconds
         published = ()
     return Plan(
@@ -245,7 +262,7 @@ def _requests(
             at_s = random.uniform(2.0, active_s)
             out.append(Request(at_s, "tasks", name, None))
             out.append(Request(random.uniform(at_s, active_s), "tasks", name, True))
-    for number in range(random.randint(2, 9) if theme != "unheard" else 60):
+    for number in range(_triggers(random, theme)):
         name = random.choice(names)
         body = {"id": f"{name}#{number}", "payload": number}
         if random.random() < 0.15:
@@ -259,6 +276,12 @@ def _requests(
             out.append(Request(at_s, "control", name, {"op": "pause"}))
             out.append(Request(min(active_s, at_s + random.uniform(0.1, 5.0)), "control", name, {"op": "resume"}))
     return tuple(out)
+
+
+def _triggers(random: Random, theme: str) -> int:
+    if theme == FORGETTING:
+        return random.randint(6, 16)
+    return 60 if theme == "unheard" else random.randint(2, 9)
 
 
 def _faults(random: Random, theme: str, seats: int, active_s: float) -> tuple[Fault, ...]:

@@ -22,6 +22,7 @@ from fencepost.worker.commit import Committer
 from fencepost.worker.context import LaneContext
 from fencepost.worker.hanging import Hanging
 from fencepost.worker.lane import Lane
+from fencepost.worker.partition import Partition
 from fencepost.worker.restore import SENTINEL_KEY, Restore
 from tests.simulation.runners import SimRunners
 
@@ -176,6 +177,17 @@ def _epochs_forgotten() -> AbstractContextManager[None]:
     return _all((Restore, "finish", finish))
 
 
+def _no_floor() -> AbstractContextManager[None]:
+    """What is forgotten is forgotten with its epoch."""
+
+    def forget(self: Any, task_id: str) -> None:
+        self.tasks.pop(task_id)
+        self._timers.set(task_id, None)
+        self._timers_running.set(task_id, None)
+
+    return _all((Partition, "forget", forget))
+
+
 def _no_guard() -> AbstractContextManager[None]:
     """Nobody ends a run when its lease ends."""
     return _all((SimRunners, "guarded", False))
@@ -246,8 +258,12 @@ SAFEGUARDS: dict[str, Safeguard] = {
             _no_ownership_check, "evicted", frozenset({"twice", "overlap", "epochs", "history", "unrecorded"}), 300,
         ),
         Safeguard(
-            "kept_epoch", "a deleted task keeps its epoch (the epoch floor of what is forgotten is not built yet)",
+            "kept_epoch", "a deleted task keeps its epoch",
             _epochs_forgotten, "deletions", frozenset({"twice", "epochs"}), 400,
+        ),
+        Safeguard(
+            "epoch_floor", "what is new, or was forgotten, starts above all epochs that were forgotten",
+            _no_floor, "forgetting", frozenset({"twice", "epochs"}), 100,
         ),
         Safeguard(
             "guard", "a run is ended when its lease ends", _no_guard, "cut", frozenset({"overlap"}), 300,

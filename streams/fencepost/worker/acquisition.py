@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+from fencepost.codec import BadRecord
 from fencepost.core import ownership as own
 from fencepost.core.ownership import FenceRecord, Holder, Phase, Picture
 from fencepost.kafka.bounds import Bounds
-from fencepost.kafka.errors import KafkaProblem, RetryLater, StepDown, WrongNamespace
+from fencepost.kafka.errors import Die, KafkaProblem, RetryLater, StepDown, WrongNamespace
 from fencepost.kafka.member import Member
 from fencepost.kafka.reader import BEGINNING, Reader
 from fencepost.kafka.transaction import Committed, OffsetMark, OutRecord, Refused, Ring, Unclear, end_producers
@@ -461,7 +462,10 @@ class Acquisitions:
 
     def _hold(self, partition: Partition) -> None:
         assert partition.restore is not None
-        restored = partition.restore.finish()
+        try:
+            restored = partition.restore.finish()
+        except BadRecord as bad:
+            raise Die(f"the epoch floor of partition {partition.number}: {bad}") from bad
         partition.restore = None
         partition.triggers_offset, partition.control_offset = partition.trigger_start, partition.control_start
         partition.control_committed = -1

@@ -41,6 +41,7 @@ from fencepost.wire.control import encode_signal
 from fencepost.wire.dead_letter import encode_dead_letter, given_up
 from fencepost.wire.definition import encode_definition
 from fencepost.wire.fan import FAN, encode_fan
+from fencepost.wire.floor import encode_floor
 from fencepost.wire.history import encode_history
 from fencepost.wire.links import JOIN, LINKS, encode_join, encode_links
 from fencepost.wire.state import encode_state
@@ -48,6 +49,7 @@ from fencepost.wire.trigger import encode_asked
 from fencepost.wire.work import CHECKPOINT, WORK, encode_checkpoint, encode_work
 from fencepost.worker.letters import Letter
 from fencepost.worker.orders import RunEnded
+from fencepost.worker.restore import FLOOR_KEY
 
 
 @dataclass(slots=True)
@@ -70,6 +72,8 @@ class Part:
     reports: list[RunEnded] = field(default_factory=list)  # inputs that exist nowhere else
     triggers_next: int = -1  # the offset up to which triggers were taken; -1: none
     control_next: int = -1
+    forgotten: dict[str, int] = field(default_factory=dict)  # task -> its last epoch; its state goes
+    floor: int = -1  # the partition's epoch floor, where it was raised
     offered: bool = False  # in the last attempt; one that is not held any more is left out of it
 
     def touch(self, task_id: str, before: Task) -> None:
@@ -120,9 +124,16 @@ class Part:
             elif kind is not Forget:  # Forget needs no record: the state keeps the epoch
                 raise TypeError(f"the machine gave a command that the lane does not know: {kind.__name__}")
 
+    def forget(self, task_id: str, epoch: int, floor: int) -> None:
+        """Nothing else of this task is in this part: its state goes, and the floor keeps its epoch."""
+        self.forgotten[task_id] = epoch
+        self.floor = max(self.floor, floor)
+        self.history.append((task_id, History("forgotten", epoch, self.at_ms, {})))
+
     @property
     def empty(self) -> bool:
-        return not (self.after or self.extra or self.letters or self.triggers_next >= 0 or self.control_next >= 0)
+        changed = self.after or self.forgotten or self.extra or self.letters
+        return not (changed or self.triggers_next >= 0 or self.control_next >= 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +190,18 @@ class Encoder:
             side = self._side(place[0], content, nonce)
             expected[topic, number, key] = side
             out.append(_new_record(topic, number, key, side))
+        if part.forgotten:
+            self._forget(part, out, expected)
         return out
+
+    def _forget(self, part: Part, out: list[OutRecord], expected: Expected) -> None:
+        """The floor, and a tombstone for each state whose epoch it keeps from now on."""
+        topic, number = self._topics.state, part.partition
+        records: list[tuple[bytes, bytes | None]] = [(FLOOR_KEY, encode_floor(part.floor, self._lane, part.nonce))]
+        records += [(task_id.encode(), None) for task_id in part.forgotten]
+        for key, value in records:
+            expected[topic, number, key] = value
+            out.append(_new_record(topic, number, key, value))
 
     def _other_records(self, part: Part) -> list[OutRecord]:
         number, lane, nonce = part.partition, self._lane, part.nonce

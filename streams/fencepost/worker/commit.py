@@ -195,7 +195,8 @@ class Committer:
             stamp = encode_stamp(context.stamp(known, renewing, number))
             offsets[context.topics.triggers, partition] = OffsetMark(known.triggers_offset, stamp)
             known.triggers_committed = known.triggers_offset
-            if known.control_offset > known.control_committed:
+            forgets = partition in batch.parts and bool(batch.parts[partition].forgotten)
+            if known.control_offset > known.control_committed or (forgets and known.control_offset >= 0):
                 known.control_committed = known.control_offset  # lost with an abort: the states carry it as well
                 offsets[context.topics.control, partition] = OffsetMark(known.control_offset, "")
         return offsets

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from fencepost.codec import BadRecord
 from fencepost.core.events import Adopted, Checkpointed, Ended, Interrupted, Started, Woken
+from fencepost.core.forgetting import forgettable
 from fencepost.core.ids import partition_of
 from fencepost.core.making import new_ended
 from fencepost.core.ownership import Phase
@@ -23,6 +24,8 @@ TIDY_AFTER_S = 0.5
 QUEUE_STEP = 500
 WOKEN_STEP = 500
 CLOGGED_AFTER_S = 0.5
+FORGET_EVERY_S = 600.0  # between two looks at all tasks of a partition
+FORGET_STEP = 500  # tasks looked at in one round
 DEFINITIONS_STEP = 10_000  # tasks given their definition in one batch: a million would keep the loop from beating
 
 Report = RunEnded | RunCheckpoint | Refused
@@ -70,6 +73,7 @@ class Decisions:
             self._intake.control(partition, part, now_ms)
         if may_start:
             self._start(batch, now_ms)
+        self._forget(batch, now_ms)
         self._tidy(batch)
         return batch if batch.parts or self._renewal_due() else None
 
@@ -87,6 +91,37 @@ class Decisions:
         for number, part in list(batch.parts.items()):
             if part.empty and not (quiet and self._context.partitions[number].offsets_trail):
                 del batch.parts[number]
+
+    def _forget(self, batch: Batch, now_ms: int) -> None:
+        """Let go of states that are idle for long, a few at a time.
+
+        Last in a batch, and only what it did not touch: one record for each key. What the states say of offsets has to
+        be committed with them or before: a trigger that was taken must not be read again.
+        """
+        after_ms = round(self._context.settings.forget_after_s * 1000)
+        if not after_ms:
+            return
+        now_s = time.monotonic()
+        for partition in self._context.partitions.values():
+            if not partition.starts or partition.undefined or partition.waits:
+                continue
+            if not partition.to_look_at and now_s >= partition.look_at_s:
+                partition.to_look_at.extend(partition.tasks)
+                partition.look_at_s = now_s + FORGET_EVERY_S
+            part = batch.parts.get(partition.number)
+            for _ in range(min(FORGET_STEP, len(partition.to_look_at))):
+                task_id = partition.to_look_at.popleft()
+                task = partition.tasks.get(task_id)
+                if task is None or (part is not None and task_id in part.before):
+                    continue
+                state = task.state
+                taken = state.trigger_offset < partition.triggers_offset and (
+                    state.control_offset < max(partition.control_offset, 0)
+                )
+                if taken and forgettable(task, now_ms, after_ms):
+                    part = batch.part(partition.number, partition.nonce)
+                    partition.forget(task_id)
+                    part.forget(task_id, state.epoch, partition.floor)
 
     def _apply_reports(self, reports: list[Report], batch: Batch, now_ms: int) -> None:
         for report in reports:

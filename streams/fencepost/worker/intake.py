@@ -10,7 +10,7 @@ from fencepost.codec import BadRecord, loads
 from fencepost.core.events import Defined, Deleted, Event, Signalled, Started, Triggered
 from fencepost.core.evolve import changer
 from fencepost.core.ids import check_task_id, partition_of
-from fencepost.core.machine import IllegalEvent, new_task, startable, step
+from fencepost.core.machine import IllegalEvent, startable, step
 from fencepost.core.making import new_triggered
 from fencepost.core.task import Definition, Task
 from fencepost.kafka.bounds import Bounds
@@ -237,7 +237,7 @@ class Intake:
         if definition is None:
             return
         if known is None and definition.schedule is None and not definition.paused and not definition.after:
-            partition.tasks[task_id] = _met(new_task(task_id), definition)  # nothing of it to record yet
+            partition.tasks[task_id] = _met(partition.task(task_id), definition)  # nothing of it to record yet
         else:
             self.apply(partition, part, task_id, Defined(definition, restored=True), now_ms)
 

@@ -58,6 +58,9 @@ class Partition:
         self.found_running: set[str] = set()  # tasks that were RUNNING when restored: first in `undefined`
         self.look_ups: dict[str, LookUp] = {}  # by topic: whether the definitions were read far enough for its records
         self.without_handler: set[str] = set()
+        self.floor = 0  # epochs of IDs nothing is known of start above it
+        self.to_look_at: deque[str] = deque()  # IDs that may be idle for long enough to be forgotten
+        self.look_at_s = 0.0
         self._timers = Timers()  # of tasks that can start when their time comes
         self._timers_running = Timers()  # of tasks with a run on: their overlap policy cannot wait for a free runner
         self._ready: list[tuple[int, int, str]] = []
@@ -89,7 +92,7 @@ class Partition:
 
     def task(self, task_id: str) -> Task:
         known = self.tasks.get(task_id)
-        return known if known is not None else new_task(task_id)
+        return known if known is not None else new_task(task_id, self.floor)
 
     def put(self, task_id: str, task: Task, now_ms: int) -> None:
         """Keep the task and plan when it needs attention next."""
@@ -103,6 +106,12 @@ class Partition:
         else:
             self._timers_running.set(task_id, None)
             self._timers.set(task_id, wake_ms)
+
+    def forget(self, task_id: str) -> None:
+        """The task is idle and its state goes; its epoch stays in the floor."""
+        self.floor = max(self.floor, self.tasks.pop(task_id).state.epoch)
+        self._timers.set(task_id, None)
+        self._timers_running.set(task_id, None)
 
     def make_ready(self, task_id: str, task: Task) -> None:
         if task_id in self._is_ready or task_id in self.waits or task_id in self.without_handler:

@@ -15,6 +15,7 @@ from fencepost.core.machine import new_task, restored_task
 from fencepost.core.task import Definition, Task, TaskState, Work
 from fencepost.wire.definition import read_definition
 from fencepost.wire.fan import FAN, decode_fan
+from fencepost.wire.floor import FLOOR, decode_floor
 from fencepost.wire.links import JOIN, LINKS, decode_join, decode_links
 from fencepost.wire.state import decode_state
 from fencepost.wire.work import CHECKPOINT, WORK, decode_checkpoint, decode_work
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 FENCE_KEY = side_key("", "fence", 0).encode()
 SENTINEL_KEY = side_key("", "sentinel", 0).encode()
 MARK_KEY = side_key("", "mark", 0).encode()
+FLOOR_KEY = side_key("", FLOOR, 0).encode()
 _OWN_PREFIX = SEPARATOR.encode()
 
 
@@ -37,6 +39,7 @@ class Restored:
     unreadable: dict[str, str] = field(default_factory=dict)  # task -> why
     bad_definitions: dict[str, str] = field(default_factory=dict)
     misplaced: list[tuple[bytes, bytes]] = field(default_factory=list)  # definitions that belong on another partition
+    floor: int = 0  # epochs of IDs nothing is known of start above it
 
 
 class Restore:
@@ -50,6 +53,7 @@ class Restore:
         self._number, self._count = place
         self.tasks_end = tasks_end
         self.nonce_read = False
+        self._floor: bytes | None = None
         self._state: dict[bytes, bytes] = {}
         self._definitions: dict[bytes, bytes] = {}
 
@@ -61,6 +65,8 @@ class Restore:
             if nonce == self.nonce:
                 self.nonce_read = True
             return nonce
+        if key == FLOOR_KEY:
+            self._floor = value
         if key is None or key.startswith(_OWN_PREFIX):
             return None
         if value is None:
@@ -79,8 +85,11 @@ class Restore:
             self._definitions[key] = value
 
     def finish(self) -> Restored:
-        """Decode the newest of each. What cannot be read is set aside by ID, never overwritten."""
-        out = Restored()
+        """Decode the newest of each. What cannot be read is set aside by ID, never overwritten.
+
+        Raises BadRecord for a floor that cannot be read: without it no new ID of the partition may start.
+        """
+        out = Restored(floor=0 if self._floor is None else decode_floor(self._floor))
         states: dict[str, TaskState] = {}
         works: dict[str, list[Work]] = {}
         checkpoints: dict[str, Any] = {}
@@ -106,7 +115,7 @@ class Restore:
                 out.unreadable[raw_key.decode("utf-8", "backslashreplace").split(SEPARATOR)[0]] = str(error)
         self._read_definitions(out, states)
         for task_id in (works.keys() | links.keys() | joins.keys() | fans.keys()) - states.keys():
-            states[task_id] = new_task(task_id).state
+            states[task_id] = new_task(task_id, out.floor).state
         for task_id, state in states.items():
             out.tasks[task_id] = restored_task(
                 state,

@@ -26,6 +26,7 @@ class Takeover:
         context = self._context
         now_ms = context.clock.now_ms()
         partition.definitions = restored.definitions
+        partition.floor = restored.floor
         partition.unreadable = set(restored.unreadable)
         partition.misplaced = restored.misplaced
         for name, why in (*restored.unreadable.items(), *restored.bad_definitions.items()):

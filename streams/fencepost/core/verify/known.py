@@ -81,6 +81,7 @@ class Known:
     ended_at: int = -1
     ended_as: str = ""
     promise: Promise | None = None
+    forgotten: int = 0  # the epoch after which its state went
     final_slot_ms: int = -1  # the newest slot whose work is over
     final_slot_at: int = -1
     pending: dict[int, int] = field(default_factory=dict)  # slot → where it was told to wait

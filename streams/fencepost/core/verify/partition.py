@@ -74,7 +74,7 @@ class PartitionCheck:
         self.any_running = self.any_running or state.status is Status.RUNNING
 
     def state_gone(self, task: str) -> None:
-        """A tombstone of the state: somebody else's, as owners never write one."""
+        """A tombstone of the state: its history has to say that it was forgotten."""
         known = self._tasks.get(task)
         if known is not None:
             known.stated = None
@@ -165,12 +165,12 @@ class PartitionCheck:
         """The state record was read before the history, so history may be ahead, never behind."""
         said = known.stated
         if said is None:
-            if known.last:
+            if known.last and known.forgotten != known.last:
                 text = "history tells of runs, but there is no state record"
                 self._findings.add(Kind.STATE, task, known.last, text, (known.last_at,))
             return
         # Without history of this task the epoch may be from before what is kept, or from the partition's floor.
-        if known.last and known.last < said.epoch:
+        if known.last and known.last < said.epoch and known.forgotten != known.last:
             text = f"state is at epoch {said.epoch}, history ends at {known.last}"
             self._findings.add(Kind.STATE, task, said.epoch, text, (known.last_at,), (said.at,))
         if said.running:

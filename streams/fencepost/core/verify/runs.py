@@ -24,6 +24,8 @@ class Runs:
 
     def event(self, task: str, known: Known, event: History, at: int) -> bool:
         """The next event of the task. Whether it is a run that the end of the one before it announced."""
+        if event.kind == "forgotten":
+            known.forgotten = event.epoch or 0
         if event.kind == "started":
             return self._started(task, known, event, at)
         if event.kind in ENDS:
@@ -45,7 +47,7 @@ class Runs:
         elif epoch < known.last:
             text = f"epoch {epoch} was started after epoch {known.last}"
             self._findings.add(Kind.BACKWARDS, task, epoch, text, (known.last_at, at))
-        elif known.last and epoch > known.last + 1:
+        elif known.last and epoch > known.last + 1 and known.forgotten != known.last:
             text = f"epoch {epoch} follows {known.last}: none in between was started"
             self._findings.add(Kind.NOTE, task, epoch, text, (known.last_at, at))
         known.first = known.first or epoch
