@@ -83,7 +83,7 @@ class Handle:
         """Where it stands now, from the history."""
         status = RunStatus("sent")
         for event in self.client.history(self.task, since_ms=self._since_ms):
-            status = _after(status, event, self.id)
+            status = after(status, event, self.id)
         if status.cause == "duplicate":
             return self._original() or status
         if status.kind == "sent" and (refused := self._refusal(self.client.refusals(self.partition, self._since_ms))):
@@ -117,7 +117,7 @@ class Handle:
                     return refused
                 for record in tail.poll(min(left_s, 0.5)):
                     event = _history(record, self.task)
-                    status = status if event is None else _after(status, event, self.id)
+                    status = status if event is None else after(status, event, self.id)
                     if status.cause == "duplicate" and (original := self._original()) is not None and original.done:
                         return original
                     if status.done and status.cause != "duplicate":
@@ -142,7 +142,7 @@ class Handle:
         status = RunStatus("sent")
         for event in self.client.history(self.task, since_ms=self._since_ms - _DUPLICATES_MS):
             if event.fields.get("cause") != "duplicate":
-                status = _after(status, event, self.id)
+                status = after(status, event, self.id)
         return status if status.kind != "sent" else None
 
 
@@ -357,7 +357,7 @@ def _letter(record: Record) -> DeadLetter | None:
         return None  # not ours to judge: `fencepost dlq list` shows it
 
 
-def _after(status: RunStatus, event: HistoryRecord, trigger_id: str) -> RunStatus:
+def after(status: RunStatus, event: HistoryRecord, trigger_id: str) -> RunStatus:
     """Where the trigger stands after an event of its task. Ends with `retry_at` are not the end of the trigger."""
     fields = event.fields
     if fields.get("trigger") != trigger_id or status.done:
