@@ -63,3 +63,8 @@ def by_rows(ctx: RunContext) -> dict[str, Any]:
 @app.function()
 def no_json(ctx: RunContext) -> Any:
     return {1, 2}
+
+
+@app.function()
+def upstream(ctx: RunContext) -> dict[str, Any]:
+    return {"cycle": ctx.cycle, "upstream": dict(ctx.upstream)}

@@ -363,3 +363,33 @@ def what_a_crash_takes_down_is_lost_and_tried_again_once_its_lease_is_over(bench
     assert len(slots) == len(set(slots))
     bench.hands.delete(bench.id("tick"))
     bench.until("deleted", task="tick")
+
+
+@scenario
+def a_task_runs_after_others_once_for_each_of_their_cycles(bench: Bench) -> None:
+    for parent in ("left", "right"):
+        bench.define("echo", parent)
+    bench.define("upstream", "child", after=(bench.id("left"), bench.id("right")))
+    bench.trigger({"n": 1}, "left", cycle="monday")
+    bench.until("succeeded", task="left")
+    bench.trigger({"n": 2}, "right", cycle="monday")
+    told = bench.until("succeeded", task="child").fields["result"]
+    assert told["cycle"] == "monday"
+    assert {parent: end["result"]["payload"]["n"] for parent, end in told["upstream"].items()} == {
+        bench.id("left"): 1,
+        bench.id("right"): 2,
+    }
+    assert len(bench.of("started", "child")) == 1
+
+
+@scenario
+def a_failure_is_passed_on_to_what_runs_after(bench: Bench) -> None:
+    bench.define("fail_until", "parent")
+    bench.define("echo", "child", after=(bench.id("parent"),))
+    bench.trigger(9, "parent")
+    bench.until("failed", task="parent")
+    skipped = bench.until("skipped", task="child")
+    assert skipped.fields["cause"] == "upstream failed"
+    bench.trigger(1, "parent")
+    bench.until("succeeded", task="child")
+    assert [event.epoch for event in bench.of("started", "child")] == [1]

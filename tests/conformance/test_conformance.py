@@ -13,6 +13,7 @@ from tests.conformance.app import app
 from tests.conformance.bench import InMemory, OnKafka
 from tests.conformance.scenarios import SCENARIOS, Scenario
 from tests.scenarios.stage import Stage, on_stage
+from tests.testing.judged import findings
 
 if TYPE_CHECKING:
     from fencepost.broker import Cluster
@@ -24,6 +25,7 @@ each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenar
 def test_in_memory(scenario: Scenario) -> None:
     with world(app) as made:
         scenario(InMemory(scenario.__name__, made))
+        assert findings(made) == []
 
 
 @pytest.fixture(scope="module")

@@ -23,14 +23,42 @@ def current() -> Fiber | None:
     return found
 
 
+class _Hand:
+    """A thread that runs one fiber after the other: to start one for each would take longer than most runs."""
+
+    def __init__(self) -> None:
+        self.go = threading.Semaphore(0)
+        self.fiber: Fiber | None = None  # None: there is nothing more to do
+        self.thread = threading.Thread(target=self._work, name="fencepost-world", daemon=True)
+        self.thread.start()
+
+    def _work(self) -> None:
+        while True:
+            self.go.acquire()
+            if self.fiber is None:
+                return
+            self.fiber.run(self)
+
+
+_idle: list[_Hand] = []
+
+
+def dismiss() -> None:
+    """End the threads that wait for work."""
+    while _idle:
+        hand = _idle.pop()
+        hand.fiber = None
+        hand.go.release()
+        hand.thread.join()
+
+
 class Fiber:
     """One function, from its begin to its end."""
 
     def __init__(self, function: Callable[[], Any], name: str) -> None:
-        self._function = function
+        self._function, self._name = function, name
         self._mine = threading.Semaphore(0)
         self._theirs = threading.Semaphore(0)
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._killed = False
         self.started = False
         self.over = False
@@ -40,29 +68,24 @@ class Fiber:
 
     def resume(self) -> None:
         """Let it go on until it sleeps or ends. Raises TimeoutError where it does neither in real time."""
-        if self.ended():
+        if self.over:
             return
         if self.started:
             self._mine.release()
         else:
             self.started = True
-            self._thread.start()
+            hand = _idle.pop() if _idle else _Hand()
+            hand.fiber = self
+            hand.go.release()
         if not self._theirs.acquire(timeout=SWITCH_LIMIT_S):
-            raise TimeoutError(f"{self._thread.name} neither slept nor ended within {SWITCH_LIMIT_S:g} s of real time")
-        if self.ended():
-            self._thread.join()
-
-    def ended(self) -> bool:
-        """Whether its code is done, or was given up."""
-        return self.over
+            raise TimeoutError(f"{self._name} neither slept nor ended within {SWITCH_LIMIT_S:g} s of real time")
 
     def kill(self) -> None:
         """End it where it sleeps. Code that catches everything and sleeps on is left behind."""
         self._killed = True
         for _ in range(3):
-            if self.over or not self.started:
-                break
-            self.resume()
+            if self.started and not self.over:
+                self.resume()
         self.over = True
 
     def park(self, wake_ms: int | None) -> None:
@@ -73,12 +96,16 @@ class Fiber:
         if self._killed:
             raise Killed
 
-    def _run(self) -> None:
+    def run(self, hand: _Hand) -> None:
+        """By the thread that it was given to."""
         _current.fiber = self
         try:
             self.result = self._function()
         except BaseException as error:  # noqa: BLE001 - told as the end of the run
             self.error = error
         finally:
+            _current.fiber = None
+            if not self.over:
+                _idle.append(hand)
             self.over = True
             self._theirs.release()

@@ -25,7 +25,6 @@ from fencepost.core.events import (
 from fencepost.core.illegal import IllegalEvent
 from fencepost.core.machine import new_task, startable, step, wake_at_ms
 from fencepost.core.task import Cause, Definition, Status, Task
-from fencepost.core.time_limits import run_limit_s
 from fencepost.kafka.topics import Topics
 from fencepost.kafka.transaction import OutRecord
 from fencepost.testing.log import Entry, Log
@@ -37,7 +36,7 @@ from fencepost.wire.trigger import read_trigger
 from fencepost.wire.work import check_checkpoint
 from fencepost.worker.batch import Encoder, Part
 from fencepost.worker.declared import Declared
-from fencepost.worker.orders import RunOrder
+from fencepost.worker.orders import order_of
 from fencepost.worker.restore import Restore
 from fencepost.worker.timers import Timers
 
@@ -281,30 +280,12 @@ class Owner:
         self._log.append(record.topic, record.key, record.value, self._now_ms(), headers)
 
     def _launch(self, task_id: str, task: Task, launch: Launch) -> None:
-        definition, work, run = task.definition, launch.work, launch.run
+        definition = task.definition
         assert definition is not None
         function = function_of(definition.handler, self._functions, self._stand_ins)
         assert function is not None
-        order = RunOrder(
-            task=task_id,
-            epoch=run.epoch,
-            attempt=run.attempt,
-            partition=0,
-            nonce=NONCE,
-            lease_ttl_s=run.lease_ttl_s,
-            handler=definition.handler,
-            payload=work.payload if work.payload is not None else definition.payload,
-            headers=work.headers,
-            scheduled_for_ms=work.slot_ms,
-            idempotency_key=f"{task_id}:{work.seq}",
-            checkpoint=launch.checkpoint,
-            timeout_s=run_limit_s(definition, work, run.started_ms),
-            grace_s=definition.grace_s,
-            isolation=definition.isolation,
-            strict_stop=definition.strict_stop,
-            heartbeat_s=definition.heartbeat_s,
-        )
-        lines = self.lines.setdefault((task_id, run.epoch), [])
+        order = order_of(task_id, task, launch, 0, NONCE)
+        lines = self.lines.setdefault((task_id, order.epoch), [])
         self.running[task_id] = Running(order, function, self._now_ms, self._checkpoint, lines)
 
     def _checkpoint(self, task_id: str, epoch: int, data: Any) -> None:

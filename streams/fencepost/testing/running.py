@@ -35,9 +35,10 @@ class _Context(RunContext):
             order.scheduled_for_ms,
             order.idempotency_key,
             order.checkpoint,
-            None,
-            running,
-            order.epoch,
+            link=running,
+            token=order.epoch,
+            cycle=None if order.origin is None else order.origin.cycle,
+            upstream=None if order.origin is None else order.origin.upstream,
         )
         self._running = running
 

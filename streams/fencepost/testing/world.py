@@ -6,58 +6,27 @@ import os
 import random
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
 from fencepost.app import App
-from fencepost.client import RunFailed, RunStatus, after
-from fencepost.codec import BadRecord
-from fencepost.core.ids import check_task_id
 from fencepost.core.task import Definition, Status, TaskState
 from fencepost.core.times import parse_duration, parse_rfc3339
+from fencepost.kafka.producer import Outgoing, Sent
 from fencepost.kafka.topics import Topics
 from fencepost.testing import fiber
+from fencepost.testing.client import Asked, WorldClient
 from fencepost.testing.log import Log
 from fencepost.testing.owner import Owner
 from fencepost.testing.run import Run, runs_of, when
 from fencepost.testing.running import Function
-from fencepost.wire.control import encode_control
 from fencepost.wire.dead_letter import DeadLetter, decode_dead_letter
-from fencepost.wire.definition import definition_from_json, definition_to_json, encode_definition
 from fencepost.wire.history import HistoryRecord, decode_history
-from fencepost.wire.trigger import encode_trigger
+from fencepost.wire.state import decode_state
 
 Duration = str | float | timedelta
-
-
-class Asked:
-    """A trigger that was sent into a world. `result` and `wait` let time pass as far as they need."""
-
-    def __init__(self, world: World, task: str, trigger_id: str) -> None:
-        self._world = world
-        self.task, self.id = task, trigger_id
-
-    def status(self) -> RunStatus:
-        """Where it stands now."""
-        status = RunStatus("sent")
-        for event in self._world.history(self.task):
-            status = after(status, event, self.id)
-        return status
-
-    def wait(self, timeout: Duration = "30d") -> RunStatus:
-        """Let time pass until it has ended. Raises TimeoutError."""
-        self._world.advance_until(lambda: self.status().done, timeout, f"trigger {self.id} of {self.task} has ended")
-        return self.status()
-
-    def result(self, timeout: Duration = "30d") -> Any:
-        """What the run returned. Raises RunFailed, TimeoutError."""
-        status = self.wait(timeout)
-        if status.kind != "succeeded":
-            raise RunFailed(self.task, status.kind, status.cause, status.epoch)
-        return status.result
 
 
 class World:
@@ -74,7 +43,9 @@ class World:
         self._lines: dict[tuple[str, int], list[str]] = {}
         self._offsets: dict[str, int] = {}
         self._owner: Owner | None = None
+        self.client = WorldClient(self)
         self._begin()
+        self._settle()
 
     # --- time --------------------------------------------------------------------------------------------------------
 
@@ -130,7 +101,7 @@ class World:
         self._outside_runs()
         if self._owner is None:
             self._begin()
-            self._owner_settle()
+            self._settle()
 
     def restart(self, down: Duration = 0, *, crash: bool = False) -> None:
         """Stop the workers, let time pass, start them again. What a lost run held is waited for, one lease long."""
@@ -147,67 +118,37 @@ class World:
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
-    def trigger(
-        self,
-        task: str,
-        payload: Any = None,
-        *,
-        delay: Duration | None = None,
-        run_at: str | datetime | None = None,
-        id: str | None = None,
-        priority: int | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Asked:
-        """Ask for a run, as `App.trigger` does. Raises BadRecord."""
-        trigger_id = uuid.UUID(int=self._chance.getrandbits(128)).hex if id is None else id
-        value = encode_trigger(
-            id=trigger_id,
-            payload=payload,
-            delay_s=None if delay is None else _ms(delay) / 1000,
-            run_at_ms=None
-            if run_at is None
-            else parse_rfc3339(run_at if isinstance(run_at, str) else run_at.isoformat()),
-            priority=priority,
-            headers=None if headers is None else dict(headers),
-        )
-        self.produce("triggers", _task(task), value)
-        return Asked(self, task, trigger_id)
+    def trigger(self, task: str, payload: Any = None, **more: Any) -> Asked:
+        """Ask for a run, with what `Client.trigger` takes: delay, run_at, id, priority, headers, … Raises BadRecord."""
+        asked: Asked = self.client.trigger(task, payload, **more)
+        return asked
 
     def define(self, *definitions: Definition) -> None:
         """Publish definitions, as `App.apply` and `fencepost apply` do. Raises BadRecord."""
-        for definition in definitions:
-            definition_from_json(definition.task, definition_to_json(definition))
-            self.produce("tasks", definition.task, encode_definition(definition))
-
-    apply = define
+        self.client.apply(definitions)
 
     def delete(self, task: str) -> None:
         """Take the task's own definition away."""
-        self.produce("tasks", _task(task), None)
+        self.client.delete(task)
 
     def cancel(self, task: str, reason: str | None = None, *, waiting: bool = True) -> None:
         """End the run that is on, and what waits unless `waiting` is False."""
-        self.produce(
-            "control", _task(task), encode_control("cancel", reason=reason, waiting=None if waiting else False)
-        )
+        self.client.cancel(task, reason, waiting=waiting)
 
     def pause(self, task: str, reason: str | None = None) -> None:
         """Hold back every start of the task."""
-        self.produce("control", _task(task), encode_control("pause", reason=reason))
+        self.client.pause(task, reason)
 
     def resume(self, task: str) -> None:
         """Let the task start again."""
-        self.produce("control", _task(task), encode_control("resume"))
+        self.client.resume(task)
 
     def produce(self, topic: str, key: str | bytes | None, value: str | bytes | None) -> None:
         """A record just as it is, to "triggers", "control" or "tasks"."""
         name = {"triggers": self.topics.triggers, "control": self.topics.control, "tasks": self.topics.tasks}.get(topic)
         if name is None:
             raise ValueError(f"topic is {topic!r}; allowed: triggers, control, tasks")
-        raw_key, raw_value = (item.encode() if isinstance(item, str) else item for item in (key, value))
-        self._log.append(name, raw_key, raw_value, self._now_ms)
-        if fiber.current() is None:
-            self._owner_settle()
+        self.take([Outgoing(name, key, value.encode() if isinstance(value, str) else value)])
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
@@ -222,8 +163,6 @@ class World:
 
     def state(self, task: str) -> TaskState | None:
         """What the owner last recorded of the task."""
-        from fencepost.wire.state import decode_state
-
         entries = [entry for entry in self._log.read(self.topics.state) if entry.raw_key == task.encode()]
         return decode_state(entries[-1].raw_value or b"") if entries else None
 
@@ -242,6 +181,22 @@ class World:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
+    def take(self, records: list[Outgoing]) -> list[Sent]:
+        """Records into the log; what they call for is done, unless a run sent them: then when it sleeps or ends."""
+        sent = []
+        for record in records:
+            headers = [(name, raw.encode() if isinstance(raw, str) else raw) for name, raw in record.headers.items()]
+            key = record.key.encode() if isinstance(record.key, str) else record.key
+            entry = self._log.append(record.topic, key, record.value, self._now_ms, headers)
+            sent.append(Sent(record.topic, 0, entry.number, self._now_ms))
+        if fiber.current() is None:
+            self._settle()
+        return sent
+
+    def new_id(self) -> str:
+        """For a trigger without one: the same in every world of the same seed."""
+        return f"{self._chance.getrandbits(128):032x}"
+
     def sleep(self, seconds: float) -> None:
         """Called by a run: take so long in this world's time. Outside of a run time passes."""
         running = fiber.current()
@@ -253,8 +208,9 @@ class World:
     def close(self) -> None:
         """Ends what still runs."""
         self.stop_workers(crash=True)
+        fiber.dismiss()
 
-    def _owner_settle(self) -> None:
+    def _settle(self) -> None:
         if self._owner is not None:
             self._owner.settle()
 
@@ -281,7 +237,7 @@ def world(
     """
     made = World(app, at, seed, slots, stand_ins or {})
     client, sleep = app._client, time.sleep
-    app._client = (os.getpid(), made)  # type: ignore[assignment]
+    app._client = (os.getpid(), made.client)
 
     def slept(seconds: Any, /) -> None:
         if fiber.current() is None:
@@ -301,10 +257,3 @@ def world(
 def _ms(duration: Duration) -> int:
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else parse_duration(duration)
     return round(seconds * 1000)
-
-
-def _task(task: str) -> str:
-    try:
-        return check_task_id(task)
-    except ValueError as error:
-        raise BadRecord(str(error), "task") from error

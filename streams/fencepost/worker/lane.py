@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING
 
 from fencepost.codec import BadRecord
 from fencepost.core.commands import Launch
-from fencepost.core.evolve import builder
 from fencepost.core.ownership import Phase
 from fencepost.core.task import Cause, Task
-from fencepost.core.time_limits import run_limit_s
 from fencepost.kafka.bounds import Bounds
 from fencepost.kafka.errors import Die, RetryLater, StepDown
 from fencepost.kafka.member import Member
@@ -31,7 +29,7 @@ from fencepost.worker.decide import Decisions, Report
 from fencepost.worker.handover import Handover
 from fencepost.worker.intake import Intake
 from fencepost.worker.letters import Letters
-from fencepost.worker.orders import RunOrder, RunOutput
+from fencepost.worker.orders import RunOrder, RunOutput, order_of
 from fencepost.worker.partition import Partition
 from fencepost.worker.restore import FENCE_KEY, fence_nonce
 from fencepost.worker.roster import Load
@@ -41,7 +39,6 @@ from fencepost.worker.takeover import Takeover
 if TYPE_CHECKING:
     from fencepost.kafka.reader import Message
 
-_new_order = builder(RunOrder)
 
 IDLE_WAIT_S = 0.02
 BUSY_WAIT_S = 0.001
@@ -378,31 +375,11 @@ class Lane:
             self._active_s = time.monotonic()
 
     def _order(self, partition: Partition, task_id: str, task: Task, launch: Launch) -> RunOrder:
-        work, run, definition = launch.work, launch.run, task.definition
-        assert definition is not None
+        work = launch.work
         due_ms = work.slot_ms or work.due_ms or work.arrived_ms
         if due_ms:
             self._context.meters.run_started(task_id, max(0.0, (self._context.clock.now_ms() - due_ms) / 1000))
-        return _new_order(
-            task=task_id,
-            epoch=run.epoch,
-            attempt=run.attempt,
-            partition=partition.number,
-            nonce=partition.nonce,
-            lease_ttl_s=run.lease_ttl_s,
-            handler=definition.handler,
-            payload=work.payload if work.payload is not None else definition.payload,
-            headers=work.headers,
-            scheduled_for_ms=work.slot_ms,
-            idempotency_key=f"{task_id}:{work.seq}",
-            checkpoint=launch.checkpoint,
-            timeout_s=run_limit_s(definition, work, run.started_ms),
-            grace_s=definition.grace_s,
-            isolation=definition.isolation,
-            strict_stop=definition.strict_stop,
-            heartbeat_s=definition.heartbeat_s,
-            origin=work.origin,
-        )
+        return order_of(task_id, task, launch, partition.number, partition.nonce)
 
     # -- the group and its partitions ---------------------------------------------------------------------------
 

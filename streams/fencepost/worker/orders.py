@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from fencepost.core.commands import Launch
+from fencepost.core.evolve import builder
 from fencepost.core.links import Origin
-from fencepost.core.task import Cause, Handler, Isolation, Outcome
+from fencepost.core.task import Cause, Handler, Isolation, Outcome, Task
+from fencepost.core.time_limits import run_limit_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,35 @@ class RunOrder:
     strict_stop: bool
     heartbeat_s: float | None = None  # it must say something at least so often
     origin: Origin | None = None  # the cycle it belongs to
+
+
+_new_order = builder(RunOrder)
+
+
+def order_of(task_id: str, task: Task, launch: Launch, partition: int, nonce: str) -> RunOrder:
+    """The order for a launch, of the task as it is after the step that said so."""
+    work, run, definition = launch.work, launch.run, task.definition
+    assert definition is not None
+    return _new_order(
+        task=task_id,
+        epoch=run.epoch,
+        attempt=run.attempt,
+        partition=partition,
+        nonce=nonce,
+        lease_ttl_s=run.lease_ttl_s,
+        handler=definition.handler,
+        payload=work.payload if work.payload is not None else definition.payload,
+        headers=work.headers,
+        scheduled_for_ms=work.slot_ms,
+        idempotency_key=f"{task_id}:{work.seq}",
+        checkpoint=launch.checkpoint,
+        timeout_s=run_limit_s(definition, work, run.started_ms),
+        grace_s=definition.grace_s,
+        isolation=definition.isolation,
+        strict_stop=definition.strict_stop,
+        heartbeat_s=definition.heartbeat_s,
+        origin=work.origin,
+    )
 
 
 @dataclass(frozen=True, slots=True)
