@@ -68,3 +68,10 @@ def no_json(ctx: RunContext) -> Any:
 @app.function()
 def upstream(ctx: RunContext) -> dict[str, Any]:
     return {"cycle": ctx.cycle, "upstream": dict(ctx.upstream)}
+
+
+@app.function()
+def busy_at_first(ctx: RunContext) -> None:
+    """Its first run goes on until something ends it."""
+    while ctx.epoch == 1 and not ctx.cancelled:
+        time.sleep(0.05)

@@ -62,12 +62,12 @@ def of_triggers_with_one_id_one_runs(bench: Bench) -> None:
 @scenario
 def a_delayed_trigger_waits_for_its_time(bench: Bench) -> None:
     bench.define("echo")
-    bench.trigger(1, delay=0.5, id="later")
+    bench.trigger(1, delay=4, id="later")
     waits = bench.until("triggered")
     bench.trigger(2, id="now")
     bench.until("succeeded", 2)
     assert [event.fields["trigger"] for event in bench.of("started")] == ["now", "later"]
-    assert bench.of("started")[1].at_ms >= waits.at_ms + 500 - 20
+    assert bench.of("started")[1].at_ms >= waits.at_ms + 4000 - 20
 
 
 @scenario
@@ -183,10 +183,12 @@ def overlap_skip_leaves_out_what_comes_meanwhile(bench: Bench) -> None:
 @scenario
 def overlap_buffer_one_keeps_one(bench: Bench) -> None:
     bench.define("busy", overlap=Overlap.BUFFER_ONE)
-    for name in ("a", "b", "c"):
-        bench.trigger(0.3, id=name)
+    bench.trigger(id="a")
+    for name in ("b", "c"):
+        bench.trigger(0.01, id=name)
     assert bench.until("skipped").fields["cause"] == "buffer full"
-    bench.until("succeeded", 2)
+    bench.hands.cancel(bench.id(), waiting=False)
+    bench.until("succeeded")
     assert [event.fields["trigger"] for event in bench.of("started")] == ["a", "b"]
 
 
@@ -246,7 +248,10 @@ def slots_come_at_their_times_each_once(bench: Bench) -> None:
     bench.until("succeeded", 4)
     starts = bench.of("started")
     slots = [parse_rfc3339(event.fields["slot"]) for event in starts]
-    assert [later - earlier for earlier, later in pairwise(slots)] == [500] * (len(slots) - 1)
+    steps = [later - earlier for earlier, later in pairwise(slots)]
+    if "missed" not in bench.kinds():  # a worker that is late by more than a slot runs the newest, and says so
+        assert steps == [500] * len(steps)
+    assert all(step > 0 and step % 500 == 0 for step in steps)
     assert all(event.at_ms >= slot for event, slot in zip(starts, slots, strict=True))
     bench.hands.delete(bench.id())
     bench.until("deleted")
@@ -254,7 +259,7 @@ def slots_come_at_their_times_each_once(bench: Bench) -> None:
 
 @scenario
 def one_time_is_one_slot(bench: Bench) -> None:
-    at = bench.soon(400)
+    at = bench.soon(4000)
     bench.define("echo", schedule=Once(parse_rfc3339(at)))
     bench.until("succeeded")
     bench.trigger(id="after")
@@ -333,9 +338,9 @@ def a_run_goes_on_from_its_checkpoint(bench: Bench) -> None:
 
 @scenario
 def what_a_stop_interrupts_is_tried_again_and_uses_up_no_attempt(bench: Bench) -> None:
-    bench.define("busy")
+    bench.define("busy_at_first")
     bench.define("echo", "waits")
-    bench.trigger(0.4, id="x")
+    bench.trigger(id="x")
     bench.until("started")
     bench.trigger(delay=2, task="waits", id="later")
     bench.until("triggered", task="waits")
@@ -349,10 +354,10 @@ def what_a_stop_interrupts_is_tried_again_and_uses_up_no_attempt(bench: Bench) -
 
 @scenario
 def what_a_crash_takes_down_is_lost_and_tried_again_once_its_lease_is_over(bench: Bench) -> None:
-    bench.define("busy")
+    bench.define("busy_at_first")
     bench.define("echo", "tick", schedule=Every(0.5))
     bench.until("succeeded", task="tick")
-    bench.trigger(1.0, id="x")
+    bench.trigger(id="x")
     bench.until("started")
     bench.restart(crash=True)
     bench.until("succeeded")
