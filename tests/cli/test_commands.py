@@ -170,7 +170,7 @@ def test_a_cluster_that_does_not_run_is_said_with_exit_code_1(tmp_path: Path) ->
 
 COMMANDS = (
     "up down status init apply worker trigger cancel pause resume delete tasks describe runs logs owners workers next "
-    "verify dlq"
+    "verify dlq import"
 )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -110,3 +112,32 @@ def test_u01_what_next_shows_is_what_runs_whatever_zones_shell_and_worker_are_in
         monkeypatch.undo()
         time.tzset()
     stage.cli("verify")
+
+
+def test_a_crontab_is_imported_applied_and_its_commands_run_as_cron_would_run_them(
+    stage: Stage, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    (tmp_path / "tab").write_text(
+        f"SHELL=/bin/sh\nNAME='x y'\n"
+        f'0 0 1 1 * cat > {out}-empty; echo "$NAME" 100\\% > {out}-env\n'
+        f"0 0 1 1 * sort > {out}-input%b%a\n"
+        f"*/2 * * * * true\n"
+    )
+    stage.start("a", "--allow", "/bin/sh")
+    stage.all_hold("a")
+    imported = subprocess.run(
+        [sys.executable, "-m", "fencepost.cli.main", "import", "crontab", str(tmp_path / "tab")],
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    (tmp_path / "tasks.toml").write_bytes(imported.stdout)
+    assert "3 created" in stage.cli("apply", str(tmp_path / "tasks.toml")).stdout
+    for task in ("cron/out-empty", "cron/out-input"):
+        stage.cli("trigger", task, "--wait", "--timeout", "60")
+    assert (tmp_path / "out-empty").read_text() == ""
+    assert (tmp_path / "out-env").read_text() == "x y 100%\n"
+    assert (tmp_path / "out-input").read_text() == "a\nb\n"
+    shown = stage.cli("next", "cron/true", "--count", "1").stdout
+    assert parse_rfc3339(shown.strip()) % 120_000 == 0

@@ -15,6 +15,7 @@ from fencepost.cli import (
     apply,
     broker,
     control,
+    crontab,
     dlq,
     graph,
     init,
@@ -71,6 +72,7 @@ _SERVICES = ("worker", "rules", "views")
 for _name, _command in _COMMANDS:
     cli.command(_name)(_command)
 cli.add_typer(dlq.group, name="dlq")
+cli.add_typer(crontab.group, name="import")
 
 
 def _show_version(wanted: bool) -> None:
