@@ -152,6 +152,15 @@ def test_signals_of_two_cycles_may_mix_in_every_order() -> None:
         assert {work.origin.cycle for work in net.tasks["end"].waiting if work.origin is not None} == {"1", "2"}
 
 
+def test_a_cycle_that_waits_for_another_parent_says_for_which_and_once() -> None:
+    net = Net(end=["a", "b", "c"])
+    for parent in ("b", "a"):
+        signal(net, parent, UpstreamDone("1", "succeeded", (parent,)))
+    assert net.told("end", "triggered") == [
+        {"kind": "triggered", "cycle": "1", "from": "b", "cause": "waits for a, c"},
+    ]
+
+
 def test_u05_parent_edited_child_deleted_and_one_of_two_parents_retried_the_end_runs_once_after_both() -> None:
     net = Net(a=(), b=(), end=["a", "b"], other=["a"])
     net.define("a", description="edited")

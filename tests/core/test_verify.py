@@ -60,6 +60,24 @@ def ended(epoch: int, kind: str = "succeeded", **fields: Any) -> History:
     return History(kind, epoch, 0, {"attempt": 1, "duration_s": 1.0, **fields})
 
 
+def test_runs_of_cycles_without_a_trigger_are_told_apart() -> None:
+    """Requests of a task that runs after others have neither a trigger nor a slot; their cycle is what names them."""
+    retried = ended(1, "failed", cycle="one", retry_at="2026-01-01T00:00:00.000Z")
+    fine = [
+        History("triggered", None, 0, {"cycle": "one", "from": "a", "cause": "waits for b"}),
+        started(1, cycle="one"), retried, started(2, cycle="one"), ended(2, cycle="one"),
+        History("skipped", None, 0, {"cycle": "two", "from": "a", "cause": "upstream failed"}),
+        History("missed", None, 0, {"cycle": "three", "count": 1, "cause": "more than 100 cycles wait; not ended: b"}),
+        History("fanned_out", None, 0, {"cycle": "four", "shards": 2}),
+        History("gathered", None, 0, {"cycle": "four", "shards": 2, "outcome": "failed", "failed_shards": [1]}),
+    ]  # fmt: skip
+    assert check(fine, state(2)) == []
+    (found,) = check([started(1, cycle="one"), retried, started(2, cycle="two"), ended(2, cycle="two")], state(2))
+    assert (found.kind, found.epoch) == (Kind.DROPPED, 1)
+    twice = check([started(1, cycle="one"), ended(1, cycle="one"), started(1, cycle="two")], state(1))
+    assert Kind.TWICE in [found.kind for found in twice]
+
+
 def state(epoch: int, running: bool = False, nonce: str = "n") -> TaskState:
     run = Run(epoch, 1, "lane", nonce, 3.0, 0) if running else None
     status = Status.RUNNING if running else Status.IDLE

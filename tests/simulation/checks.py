@@ -222,7 +222,7 @@ def _ended_cycles(task: str, records: TaskRecords) -> set[str]:
     found = set()
     for event in records.events:
         ended = event["kind"] in _ENDS and "retry_at" not in event
-        if "cycle" in event and (ended or event["kind"] in ("skipped", "missed")):
+        if "cycle" in event and (ended or event["kind"] in ("skipped", "missed", "gathered")):
             found.add(event["cycle"])
         elif "slot" in event and (ended or event["kind"] == "skipped"):
             found.add(f"slot:{event['slot']}")
@@ -232,12 +232,19 @@ def _ended_cycles(task: str, records: TaskRecords) -> set[str]:
 
 
 def _lost_cycles(world: World, records: dict[str, TaskRecords]) -> Iterator[Violation]:
-    """A cycle that all parents of a task have ended is something that its history knows."""
+    """A cycle that all parents of a task have ended is something that its history knows; shards are gathered."""
+    for task, known in records.items():
+        out = {event["cycle"] for event in known.events if event["kind"] == "fanned_out"}
+        gathered = {event["cycle"] for event in known.events if event["kind"] == "gathered"}
+        for cycle in sorted(out - gathered):
+            yield Violation("cycle", f"{task}: of {cycle} the shards were never gathered")
     for definition in world.plan.definitions:
         if not definition.after:
             continue
         ended = [_ended_cycles(parent, records.get(parent, TaskRecords())) for parent in definition.after]
-        known = {event.get("cycle") for event in records.get(definition.task, TaskRecords()).events}
+        events = records.get(definition.task, TaskRecords()).events
+        # That one parent has ended and the others are waited for is not what is asked for here.
+        known = {event.get("cycle") for event in events if event["kind"] != "triggered" or "from" not in event}
         works = records.get(definition.task, TaskRecords()).works.values()
         known |= {work.get("cycle") for work in works}
         for cycle in sorted(set.intersection(*ended) - known):

@@ -234,7 +234,7 @@ def _definition(random: Random, name: str) -> Definition:
 
 
 def _dependents(random: Random, definitions: tuple[Definition, ...]) -> tuple[Definition, ...]:
-    """The first is the root; each of the others runs after one or two of those before it."""
+    """The first is the root; each of the others runs after one or two of those before it. Some are run by shards."""
     first, *others = definitions
     out = [replace(first, overlap=Overlap.BUFFER_ALL)]
     for definition in others:
@@ -250,7 +250,7 @@ def _dependents(random: Random, definitions: tuple[Definition, ...]) -> tuple[De
                 propagate_failure=random.random() < 0.8,
             )
         )
-    return tuple(out)
+    return tuple([replace(each, shards=random.choice((1, 2, 3))) if random.random() < 0.3 else each for each in out])
 
 
 def _requests(

@@ -126,7 +126,13 @@ def _settle(task: Task, definition: Definition, join: Join, sender: str | None, 
         return task, (told, *put, *tell_of_cycle(task, join.cycle, join.path, SKIPPED))
     if come_to is Verdict.WAIT and join.failed:
         join = replace(join, failed=False)
-    return (task, ()) if join == known else _keep(task, join, now_ms)
+    if join == known:
+        return task, ()
+    task, put = _keep(task, join, now_ms)
+    if known is None:
+        fields = {"cycle": join.cycle, "from": sender, "cause": f"waits for {_missing(definition, join)}"}
+        return task, (new_history("triggered", None, now_ms, fields), *put)
+    return task, put
 
 
 def _run(task: Task, definition: Definition, join: Join, now_ms: int) -> tuple[Task, Commands]:
@@ -196,13 +202,19 @@ def _close(task: Task, join: Join, cause: str | None, now_ms: int) -> tuple[Task
     if join.failed:
         return task, commands
     if cause is None:
-        ended = {item.parent for item in join.done}
-        missing = [parent for parent in (() if definition is None else definition.after) if parent not in ended]
-        waited = bounded(f"more than {MAX_JOINS} cycles wait; not ended: {', '.join(missing)}", 1024)
+        waited = f"more than {MAX_JOINS} cycles wait; not ended: {_missing(definition, join)}"
         told: Command = new_history("missed", None, now_ms, {"cycle": join.cycle, "count": 1, "cause": waited})
     else:
         told = new_history("skipped", None, now_ms, {"cycle": join.cycle, "cause": cause})
     return task, (told, *commands, *tell_of_cycle(task, join.cycle, join.path, SKIPPED))
+
+
+def _missing(definition: Definition | None, join: Join) -> str:
+    """The parents that have not ended in the cycle."""
+    ended = {item.parent for item in join.done}
+    return bounded(
+        ", ".join([one for one in (() if definition is None else definition.after) if one not in ended]), 1024
+    )
 
 
 def _drop(task: Task, join: Join) -> tuple[Task, Commands]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _met = changer(Task, "definition")
 
 FORWARDED = "fencepost-forwarded"
+SHARD_MARK = b"/shard/"
 
 
 class Taken(Enum):
@@ -219,9 +220,11 @@ class Intake:
     def _looked_up(self, partition: Partition, messages: deque[Message]) -> bool:
         """Whether the definitions count for the first of these: they were read to their end since it came."""
         topic, number = messages[0].topic() or "", partition.number
-        look_up = partition.look_ups.get(topic)
+        of_shards = SHARD_MARK in (messages[0].key() or b"")
+        look_up = partition.look_ups.get((topic, of_shards))
         if look_up is None:
-            look_up = partition.look_ups[topic] = LookUp(self._context.topics.tasks, number)
+            look_up = LookUp(self._context.topics.tasks, number, of_shards=of_shards)
+            partition.look_ups[topic, of_shards] = look_up
         offsets = _offset(messages[0]), _offset(messages[-1])
         return look_up.done(*offsets, self._reader, self._bounds, bool(partition.changes), self._context.log)
 

@@ -16,10 +16,14 @@ class LookUp:
 
     A definition that was produced just before the first record for its task must not be missed: the definitions count
     for a record once they were read to their end as of a moment after the record came.
+
+    of_shards: the definition may be of the very transaction that the record is of, and the mark that commits it comes
+    to each partition in its own time. So what is not decided yet counts as well, and is waited for.
     """
 
-    def __init__(self, topic: str, partition: int) -> None:
+    def __init__(self, topic: str, partition: int, *, of_shards: bool = False) -> None:
         self._place = (topic, partition)  # of the definitions
+        self._committed_only = not of_shards
         self._checked_offset = -1  # records up to here were looked up
         self._until: tuple[int, int] | None = None  # (end of the definitions, last record it speaks for)
 
@@ -32,7 +36,7 @@ class LookUp:
             return True
         if self._until is None:
             try:
-                end = bounds.ends([self._place], LOOK_UP_LIMIT_S, committed_only=True)[self._place]
+                end = bounds.ends([self._place], LOOK_UP_LIMIT_S, committed_only=self._committed_only)[self._place]
             except RetryLater as problem:  # not to be raised from here: the batch being built must not be lost
                 log.warning("Kafka does not answer", why=str(problem))
                 return False

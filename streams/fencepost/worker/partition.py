@@ -56,7 +56,7 @@ class Partition:
         self.undefined: deque[tuple[str, Definition | None]] = deque()  # restored tasks still without definition
         self.misplaced: list[tuple[bytes, bytes]] = []  # definitions found here that belong on another partition
         self.found_running: set[str] = set()  # tasks that were RUNNING when restored: first in `undefined`
-        self.look_ups: dict[str, LookUp] = {}  # by topic: whether the definitions were read far enough for its records
+        self.look_ups: dict[tuple[str, bool], LookUp] = {}  # by topic, and whether it is for shards
         self.without_handler: set[str] = set()
         self.floor = 0  # epochs of IDs nothing is known of start above it
         self.to_look_at: deque[str] = deque()  # IDs that may be idle for long enough to be forgotten

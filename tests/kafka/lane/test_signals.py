@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from fencepost.codec import loads
+from fencepost.core.fans import shard_id
 from fencepost.core.ids import side_key
+from fencepost.core.links import MAX_SHARDS
 from tests.kafka.lane.fakes import FakeRunners, succeed
 from tests.kafka.lane.harness import Driven, World, a_task, make_lane, only_classic, running
 
@@ -53,11 +56,12 @@ def test_a_parent_keeps_its_children_over_a_takeover_and_takes_each_signal_once(
 
 @only_classic
 def test_an_id_that_is_not_defined_yet_keeps_who_asked_and_is_no_task_for_that(world: World) -> None:
-    parent = world.task_on(1)
-    first, second = a_lane(world), a_lane(world)
+    parent, child = world.task_on(1), world.task_on(2)
+    first, second = (
+        make_lane(world, runners=FakeRunners(at_once=succeed), tasks=[a_task(child, after=(parent,))]) for _ in "12"
+    )
     with running(first):
-        subscribe(world, parent, "child")
-        first.wait("it is kept", lambda: children(world, parent) == ["child"])
+        first.wait("it is kept", lambda: children(world, parent) == [child])
     with running(second):
         second.wait("all held", second.holds_all)
         world.trigger(parent)
@@ -65,7 +69,8 @@ def test_an_id_that_is_not_defined_yet_keeps_who_asked_and_is_no_task_for_that(w
         world.produce([(world.topics.tasks, parent, {"handler": {"kind": "python", "function": "work"}})])
         world.trigger(parent)
         second.wait("it ran", lambda: second.runners.starts_of(parent) == [1])
-    assert children(world, parent) == ["child"]
+        second.wait("and so did its child", lambda: second.runners.starts_of(child) == [1])
+    assert children(world, parent) == [child]
     refused = world.history(parent)[0]
     assert (refused["kind"], refused["cause"]) == ("skipped", "not defined")
     assert "deleted" not in [body["kind"] for body in world.history(parent)]
@@ -85,3 +90,22 @@ def test_what_is_asked_of_a_task_right_after_it_was_defined_is_no_dead_letter(wo
         world.produce([(world.topics.control, "nobody", {"op": "pause"})])
         lane.wait("one of nobody is a dead letter", lambda: not no_letters(world))
     assert len(world.records(world.topics.dead_letter)) == 1
+
+
+@only_classic
+def test_a_request_of_as_many_shards_as_there_may_be_is_gathered_over_all_partitions(world: World) -> None:
+    """250 definitions and triggers in one transaction; each shard tells its end."""
+    task = world.task_on(0)
+    lane = make_lane(
+        world, runners=FakeRunners(at_once=succeed, capacity=64), tasks=[replace(a_task(task), shards=MAX_SHARDS)]
+    )
+    with running(lane):
+        lane.wait("all held", lane.holds_all)
+        world.trigger(task)
+        lane.wait("gathered", lambda: "gathered" in [body["kind"] for body in world.history(task)], 60)
+    (gathered,) = [body for body in world.history(task) if body["kind"] == "gathered"]
+    assert (gathered["outcome"], gathered["shards"]) == ("succeeded", MAX_SHARDS)
+    ran = [order.task for order in lane.runners.launched]
+    assert sorted(ran) == sorted(shard_id(task, number) for number in range(MAX_SHARDS))
+    assert {world.partition(name) for name in ran} == set(range(world.info.partitions))
+    assert no_letters(world)
