@@ -12,15 +12,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
     AclPermissionType,
     AdminClient,
+    NewTopic,
     ResourcePatternType,
     ResourceType,
 )
@@ -121,6 +124,10 @@ def guarded(tmp_path: Path) -> Iterator[Guarded]:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         for made in admin.create_acls([right for _, right in rights()]).values():
             made.result()
+        admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result()
+        producer = Producer({"bootstrap.servers": cluster.bootstrap})
+        producer.produce("orders", b"{}", b"o-1")
+        assert producer.flush(30) == 0
         (tmp_path / "app.py").write_text(APP)
         (tmp_path / "tasks.toml").write_text('[[task]]\nid = "u"\nhandler = {kind = "python", function = "t"}\n')
         yield Guarded(f"127.0.0.1:{guarded}", tmp_path)
@@ -140,9 +147,10 @@ def test_each_role_can_do_its_work_with_the_rights_that_the_page_lists_and_not_t
         guarded.may("waiter", "trigger", "t", "--wait", "--timeout", "60")
         guarded.may("administrator", "apply", "tasks.toml")
         guarded.may("waiter", "trigger", "u", "--wait", "--timeout", "60")
+        derived(guarded)
         guarded.may("operator", "pause", "t")
         guarded.may("administrator", "delete", "u")
-        for look in ("tasks", "runs", "owners", "workers", "verify"):
+        for look in ("tasks", "runs", "owners", "workers", "verify", "alerts", "stats"):
             guarded.may("viewer", look)
         logged(guarded, "t")
         guarded.may_not("trigger", "pause", "t")
@@ -158,6 +166,30 @@ def test_each_role_can_do_its_work_with_the_rights_that_the_page_lists_and_not_t
         worker.kill()
         worker.wait()
     assert PASSWORD not in (guarded.folder / "worker.log").read_text()
+
+
+def derived(guarded: Guarded) -> None:
+    """Rules and views, by a client library of their own, with the same settings."""
+    (guarded.folder / "rules.toml").write_text('[[rule]]\nname = "r"\ntopic = "orders"\ntask = "t"\n')
+    with ExitStack() as stack:
+        for role, arguments in (("rules", ("rules.toml", "--from", "beginning")), ("views", ("--every", "1s"))):
+            told = stack.enter_context((guarded.folder / f"{role}.log").open("wb"))
+            process = subprocess.Popen(
+                [sys.executable, "-m", "fencepost.cli.main", role, *arguments],
+                env=guarded.env(role), cwd=guarded.folder, stdin=subprocess.DEVNULL, stdout=told, stderr=told,
+            )  # fmt: skip
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+        until_s = time.monotonic() + 60
+        while "r:orders:" not in guarded.may("viewer", "runs", "--json") or not reading(guarded, "views"):
+            logs = [(guarded.folder / f"{role}.log").read_text() for role in ("rules", "views")]
+            assert time.monotonic() < until_s, logs
+    for role in ("rules", "views"):
+        assert PASSWORD not in (guarded.folder / f"{role}.log").read_text()
+
+
+def reading(guarded: Guarded, role: str) -> bool:
+    return '"event":"reading"' in (guarded.folder / f"{role}.log").read_text()
 
 
 def logged(guarded: Guarded, task: str) -> None:
