@@ -71,6 +71,8 @@ def test_a_time_that_is_over_has_no_next_one() -> None:
     """Case U03: none, with the reason, instead of a date that is none."""
     assert fencepost("next", "--at", "2020-01-01T00:00:00Z").stdout == "none: no slot is left\n"
     assert fencepost("next", "--at", "2020-01-01T00:00:00Z", "--json").stdout == '{"next":[]}\n'
+    assert fencepost("next", "--cron", "0 0 0 1 1 ? 2020").stdout == "none: no slot is left\n"
+    assert fencepost("next", "--every", "1h", "--end", "2020-01-01T00:00:00Z").stdout == "none: no slot is left\n"
 
 
 @pytest.mark.parametrize(

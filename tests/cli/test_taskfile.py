@@ -10,8 +10,9 @@ from fencepost.app import load_app
 from fencepost.cli.apply import compare
 from fencepost.cli.failures import BadInput
 from fencepost.cli.taskfile import read_task_files
-from fencepost.core.schedule import Adjusted, Calendar, Cron, Every, Once, OnClosed, Several
+from fencepost.core.schedule import Adjusted, Calendar, Cron, Every, Once, OnClosed, Several, upcoming
 from fencepost.core.task import CommandHandler, Definition, Isolation, Overlap, PythonHandler, Retry
+from fencepost.core.times import format_ms_in, parse_rfc3339
 from fencepost.wire.definition import encode_definition, read_definition
 
 GOOD = """
@@ -189,3 +190,25 @@ def test_the_difference_names_what_is_new_changed_equal_and_left_over() -> None:
     }
     assert (difference.deleted, difference.others) == ((), ("old",))
     assert compare(wanted, known, prune=True).deleted == ("old",)
+
+
+def test_the_example_of_schedules_says_what_its_words_say() -> None:
+    examples = Path(__file__).resolve().parents[2] / "config" / "examples"
+    tasks = {item.task.removeprefix("schedules/"): item for item in read_task_files([examples / "schedules.toml"])}
+
+    def slots(name: str, after: str, count: int, zone: str = "Europe/Berlin") -> list[str]:
+        schedule = tasks[name].schedule
+        assert schedule is not None
+        return [format_ms_in(slot_ms, zone)[:16] for slot_ms in upcoming(schedule, parse_rfc3339(after), count)]
+
+    assert slots("payroll", "2027-01-01T00:00:00Z", 2) == ["2027-01-29T09:00", "2027-02-26T09:00"]
+    # The 12th of October 2027 is a Tuesday, and the second one.
+    assert slots("board", "2027-07-14T00:00:00Z", 1, "America/New_York") == ["2027-10-12T14:00"]
+    night, *day = slots("poll", "2027-01-01T22:00:00Z", 2)
+    assert "2027-01-02T01:00" <= night < "2027-01-02T05:00"
+    assert day == ["2027-01-02T07:00"]
+    first, *rest = slots("campaign", "2027-01-01T00:00:00Z", 1000, "UTC")
+    assert "2027-03-01T00:00" <= first < "2027-03-01T00:20"
+    assert len(rest) == 31 * 4
+    assert rest[-1] == "2027-04-01T00:00"
+    assert slots("shop", "2026-12-31T12:00:00Z", 2) == ["2027-01-07T08:00", "2027-01-08T08:00"]

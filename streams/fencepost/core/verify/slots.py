@@ -198,6 +198,12 @@ def thawed(value: Any) -> Any:
 def _schedule_of(items: ScheduleItems, task: str) -> Schedule | None:
     """The schedule of the task with this ID. None: of a kind that this version does not know."""
     schedule = _known_schedule(items)
+    return schedule if schedule is None or not schedule.needs_task else _chosen_schedule(items, task)
+
+
+@lru_cache(maxsize=4096)
+def _chosen_schedule(items: ScheduleItems, task: str) -> Schedule | None:
+    schedule = _known_schedule(items)
     try:
         return None if schedule is None else schedule.for_task(task)
     except ScheduleError:
