@@ -75,3 +75,8 @@ def busy_at_first(ctx: RunContext) -> None:
     """Its first run goes on until something ends it."""
     while ctx.epoch == 1 and not ctx.cancelled:
         time.sleep(0.05)
+
+
+@app.function()
+def part(ctx: RunContext) -> dict[str, Any]:
+    return {"shard": ctx.shard, "of": ctx.shards, "payload": ctx.payload}

@@ -398,3 +398,23 @@ def a_failure_is_passed_on_to_what_runs_after(bench: Bench) -> None:
     bench.trigger(1, "parent")
     bench.until("succeeded", task="child")
     assert [event.epoch for event in bench.of("started", "child")] == [1]
+
+
+@scenario
+def a_request_runs_by_shards_and_what_runs_after_gets_all_results(bench: Bench) -> None:
+    bench.define("part", "parts", shards=3)
+    bench.define("upstream", "sum", after=(bench.id("parts"),))
+    bench.trigger(10, "parts")
+    gathered = bench.until("gathered", task="parts")
+    assert gathered.fields["outcome"] == "succeeded"
+    results = bench.until("succeeded", task="sum").fields["result"]["upstream"][bench.id("parts")]["result"]
+    assert results == [{"shard": number, "of": 3, "payload": 10} for number in range(3)]
+    for number in range(3):
+        assert [event.epoch for event in bench.of("started", f"parts/shard/{number}")] == [1]
+
+
+@scenario
+def a_failed_shard_fails_the_request(bench: Bench) -> None:
+    bench.define("fail_until", "parts", shards=2)
+    bench.trigger(9, "parts")
+    assert bench.until("gathered", task="parts").fields["outcome"] == "failed"

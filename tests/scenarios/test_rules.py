@@ -127,14 +127,14 @@ def test_records_of_aborted_transactions_do_not_trigger_and_gaps_hold_nothing_up
             producer.flush(30)
             producer.commit_transaction(30) if number % 2 else producer.abort_transaction(30)
         source.send(100)
-        wait_until("11 triggers", lambda: len(source.triggers()) >= 11)
+        wait_until("11 triggers", lambda: len(source.triggers()) >= 11, 60.0)
         rules.stop()
     found = [loads(record.value or b"{}") for record in stage.world.records(stage.world.topics.triggers)]
     assert sorted(trigger["payload"]["order"] for trigger in found) == [*range(1, 20, 2), 100]
     with started(stage, "again", "rules", str(source.file)) as again:
         again.wait_ready()
         source.send(101)
-        wait_until("the next one", lambda: len(source.triggers()) > 11)
+        wait_until("the next one", lambda: len(source.triggers()) > 11, 60.0)
         again.stop()
     assert len(source.triggers()) == 12, "what was done before the stop was read again"
 
@@ -183,7 +183,7 @@ def test_rules_begin_now_unless_told_otherwise_and_a_crash_before_the_first_comm
         first.stop(signal.SIGKILL)
     source.send(4)  # while nobody reads
     with started(stage, "second", "rules", str(source.file)) as second:
-        wait_until("the one sent meanwhile", lambda: source.triggers())
+        wait_until("the one sent meanwhile", lambda: source.triggers(), 90.0)
         second.stop()
     (trigger,) = (loads(record.value or b"{}") for record in stage.world.records(stage.world.topics.triggers))
     assert trigger["payload"]["order"] == 4

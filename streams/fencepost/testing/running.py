@@ -26,6 +26,7 @@ class _Context(RunContext):
 
     def __init__(self, running: Running) -> None:
         order = running.order
+        shard = None if order.origin is None else order.origin.shard
         super().__init__(
             order.task,
             order.epoch,
@@ -39,6 +40,8 @@ class _Context(RunContext):
             token=order.epoch,
             cycle=None if order.origin is None else order.origin.cycle,
             upstream=None if order.origin is None else order.origin.upstream,
+            shard=None if shard is None else shard.shard,
+            shards=None if shard is None else shard.shards,
         )
         self._running = running
 
