@@ -1,6 +1,6 @@
 """What a campaign measured, as JSON, as a table for a terminal, and as the tables of docs/guarantees.md.
 
-python -m tests.faults.figures docs/figures/faults.json docs/guarantees.md     puts the tables into the page
+python -m tests.faults.figures fill docs/figures/faults.json docs/guarantees.md    puts the tables into the page
 """
 
 from __future__ import annotations
