@@ -134,8 +134,8 @@ def test_whatever_the_order_of_ends_a_cycle_becomes_one_request_at_most_and_that
     assert looked_at > 1000
 
 
-def requests(net: Net) -> int:
-    return len(net.tasks["end"].waiting)
+def requests(net: Net, task: str = "end") -> int:
+    return len(net.tasks[task].waiting)
 
 
 def signal(net: Net, sender: str, told: UpstreamDone, target: str = "end") -> None:
@@ -258,6 +258,30 @@ def test_a_slot_that_is_skipped_is_told_so_that_the_join_does_not_wait_for_it() 
     (skipped,) = net.told("end", "skipped")
     assert skipped["cycle"] == f"slot:{format_ms(T0 + 2 * MINUTE)}"
     assert skipped["cause"] == "upstream skipped"
+
+
+@pytest.mark.parametrize("paused", [True, False])
+def test_slots_that_a_parent_missed_end_what_waits_for_them_and_begin_nothing(paused: bool) -> None:
+    every = {"schedule": Every(60, T0), "catch_up_s": 0.0}
+    net = Net(a=every, b=every, end=["a", "b"], alone=["a"], lax={"after": ("a", "b"), "when": When.ALL_DONE})
+    if paused:
+        net.step("a", Paused())
+    for minute in (1, 2):
+        net.now_ms = T0 + minute * MINUTE
+        net.wake("b")
+        net.run("b")
+    net.deliver_all()
+    assert [item["cause"] for item in net.told("end", "triggered")] == ["waits for a", "waits for a"]
+    net.now_ms += 10 * MINUTE + 5 * SECOND
+    net.step("a", Resumed()) if paused else net.wake("a")
+    assert net.told("a", "missed")[0]["count"] == 12
+    assert {target: len(queue) for (_, target), queue in net.waiting.items()} == {"end": 1, "alone": 1, "lax": 1}
+    net.deliver_all()
+    slots = [f"slot:{format_ms(T0 + minute * MINUTE)}" for minute in (1, 2)]
+    assert [item["cycle"] for item in net.told("end", "skipped")] == slots
+    assert [item["cause"] for item in net.told("end", "skipped")] == ["upstream skipped"] * 2
+    assert net.told("alone", "skipped") == []
+    assert requests(net, "lax") == 2
 
 
 def test_a_duplicate_tells_nothing_and_neither_does_a_trigger_that_never_ran() -> None:

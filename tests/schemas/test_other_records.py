@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fencepost.codec import BadRecord
 from fencepost.core.commands import GiveUp, History
 from fencepost.core.events import Cancelled, Paused, Resumed, Signalled
-from fencepost.core.signals import KINDS, ShardDone, Subscribe, Unsubscribe, UpstreamDone
+from fencepost.core.signals import KINDS, ShardDone, Subscribe, Unsubscribe, UpstreamDone, UpstreamMissed
 from fencepost.core.task import Work
 from fencepost.wire.control import encode_control, encode_signal, read_control
 from fencepost.wire.dead_letter import DeadLetter, decode_dead_letter, encode_dead_letter, given_up, refused
@@ -25,6 +25,7 @@ SIGNALS: dict[str, Any] = {
     "subscribe": Subscribe(),
     "unsubscribe": Unsubscribe(),
     "upstream_done": UpstreamDone("slot:2026-11-30T02:00:00.000Z", "failed", ("a", "b"), 7, {"n": 1}, None, True),
+    "upstream_missed": UpstreamMissed(T0, T0 + 60_000, True),
     "shard_done": ShardDone("slot:2026-11-30T02:00:00.000Z", 4, 0, "succeeded", 7, None, "too large"),
 }
 

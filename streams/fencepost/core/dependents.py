@@ -7,9 +7,9 @@ from typing import Any
 from fencepost.core.commands import Command, Send
 from fencepost.core.links import MAX_PATH
 from fencepost.core.making import skipped
-from fencepost.core.signals import ShardDone, UpstreamDone
+from fencepost.core.signals import ShardDone, UpstreamDone, UpstreamMissed
 from fencepost.core.task import Task, Work
-from fencepost.core.times import format_ms
+from fencepost.core.times import format_ms, parse_rfc3339
 
 SUCCEEDED = "succeeded"
 SKIPPED = "skipped"
@@ -27,6 +27,16 @@ def cycle_of(task_id: str, work: Work, epoch: int) -> str:
 def slot_cycle(slot_ms: int) -> str:
     """The cycle of a slot, the same for all tasks that have it."""
     return f"slot:{format_ms(slot_ms)}"
+
+
+def slot_of_cycle(cycle: str) -> int | None:
+    """The slot that a cycle is named by; None for any other."""
+    if not cycle.startswith("slot:"):
+        return None
+    try:
+        return parse_rfc3339(cycle.removeprefix("slot:"))
+    except ValueError:
+        return None  # somebody's own name for a cycle
 
 
 def tell(task: Task, work: Work, outcome: str, epoch: int, result: Any = None) -> tuple[Command, ...]:
@@ -51,9 +61,22 @@ def tell_of_cycle(
     links = task.links
     if links is None:
         return ()
-    tolerated = outcome != SUCCEEDED and task.definition is not None and not task.definition.propagate_failure
+    tolerated = outcome != SUCCEEDED and _tolerated(task)
     told = UpstreamDone(cycle, outcome, (*path, task.state.task)[-MAX_PATH:], epoch, result, None, tolerated)
     return tuple([Send(child, told) for child in links.children])
+
+
+def tell_missed(task: Task, first_ms: int, last_ms: int) -> tuple[Command, ...]:
+    """One word to each child on a series of slots that were missed, however many."""
+    links = task.links
+    if links is None or not links.children:
+        return ()
+    told = UpstreamMissed(first_ms, last_ms, _tolerated(task))
+    return tuple([Send(child, told) for child in links.children])
+
+
+def _tolerated(task: Task) -> bool:
+    return task.definition is not None and not task.definition.propagate_failure
 
 
 def leave_out(task: Task, work: Work, cause: str, now_ms: int) -> tuple[Command, ...]:

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from fencepost.core.admission import admit
 from fencepost.core.commands import Command, DropJoin, DropLinks, PutJoin, PutLinks, Send
-from fencepost.core.dependents import SKIPPED, SUCCEEDED, tell_of_cycle
+from fencepost.core.dependents import SKIPPED, SUCCEEDED, slot_of_cycle, tell_of_cycle
 from fencepost.core.links import KEPT_RAN, MAX_JOINS, MAX_PATH, RESULTS_BYTES, Done, Join, Links, Origin, When
 from fencepost.core.making import bounded, new_history, new_work, with_links, with_state
 from fencepost.core.recent import hash_of
-from fencepost.core.signals import Subscribe, Unsubscribe, UpstreamDone
+from fencepost.core.signals import Subscribe, Unsubscribe, UpstreamDone, UpstreamMissed
 from fencepost.core.task import Definition, Task
 
 Commands = tuple[Command, ...]
@@ -63,6 +63,25 @@ def upstream_done(task: Task, signal: UpstreamDone, sender: str, now_ms: int) ->
     if join is None:
         join = Join(links.joins[-1].number + 1 if links.joins else 1, signal.cycle, now_ms)
     return _settle(task, definition, _with_end(join, sender, signal), sender, now_ms)
+
+
+def upstream_missed(task: Task, signal: UpstreamMissed, sender: str, now_ms: int) -> tuple[Task, Commands]:
+    """A parent missed slots: cycles of theirs that wait for it are decided on; none is opened for them."""
+    definition, links = task.definition, task.links
+    assert definition is not None
+    commands: Commands = ()
+    if sender not in definition.after or links is None:
+        return task, commands
+    for join in links.joins:
+        slot_ms = slot_of_cycle(join.cycle)
+        if slot_ms is None or not signal.first_ms <= slot_ms <= signal.last_ms:
+            continue
+        if any(item.parent == sender for item in join.done):
+            continue
+        ended = UpstreamDone(join.cycle, SKIPPED, join.path, tolerated=signal.tolerated)
+        task, more = _settle(task, definition, _with_end(join, sender, ended), sender, now_ms)
+        commands += more
+    return task, commands
 
 
 def undefined(task: Task) -> str:

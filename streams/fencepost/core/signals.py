@@ -42,6 +42,15 @@ class UpstreamDone:
 
 
 @dataclass(frozen=True, slots=True)
+class UpstreamMissed:
+    """The sender missed all its slots from `first_ms` to `last_ms`: cycles that wait for it there wait no longer."""
+
+    first_ms: int
+    last_ms: int
+    tolerated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ShardDone:
     """The request of shard `shard` has ended for good; it is part of the request `number` of this task."""
 
@@ -55,12 +64,13 @@ class ShardDone:
     size: int = 0
 
 
-Signal = Subscribe | Unsubscribe | UpstreamDone | ShardDone
+Signal = Subscribe | Unsubscribe | UpstreamDone | UpstreamMissed | ShardDone
 
 KINDS: Final[dict[str, type[Signal]]] = {
     "subscribe": Subscribe,
     "unsubscribe": Unsubscribe,
     "upstream_done": UpstreamDone,
+    "upstream_missed": UpstreamMissed,
     "shard_done": ShardDone,
 }
 KIND_OF: Final[dict[type[Signal], str]] = {record: kind for kind, record in KINDS.items()}

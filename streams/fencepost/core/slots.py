@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from fencepost.core.admission import admit
 from fencepost.core.commands import Command
+from fencepost.core.dependents import tell_missed
 from fencepost.core.making import armed_slot, fired_slot, new_history, new_work, with_state
 from fencepost.core.schedule import Schedule
 from fencepost.core.task import Definition, Task, TaskState
@@ -31,7 +32,10 @@ def fire_slots(task: Task, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
     newest_ms = _newest(definition.schedule, first_ms, now_ms)
     if now_ms - newest_ms > max(definition.catch_up_s * 1000, ON_TIME_MS):
         return miss_slots(task, definition.schedule, now_ms, "nobody ran")
-    missed = _series(definition.schedule, first_ms, newest_ms - 1, "nobody ran", now_ms) if newest_ms > first_ms else ()
+    missed: tuple[Command, ...] = ()
+    if newest_ms > first_ms:
+        missed = _series(definition.schedule, first_ms, newest_ms - 1, "nobody ran", now_ms)
+        missed += tell_missed(task, first_ms, newest_ms - 1)
     seq = task.state.next_seq
     task = _move_on(task, definition.schedule, newest_ms, seq + 1)
     slot = new_work(seq, None, newest_ms, 0, now_ms, priority=definition.priority)
@@ -46,6 +50,7 @@ def miss_slots(task: Task, schedule: Schedule, now_ms: int, cause: str) -> tuple
         return task, ()
     newest_ms = _newest(schedule, first_ms, now_ms)
     missed = _series(schedule, first_ms, newest_ms, cause, now_ms)
+    missed += tell_missed(task, first_ms, newest_ms)
     return _move_on(task, schedule, newest_ms, task.state.next_seq), missed
 
 

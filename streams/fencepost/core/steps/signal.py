@@ -9,10 +9,10 @@ from typing import Any, Final
 from fencepost.core.commands import Command, Send
 from fencepost.core.events import Signalled
 from fencepost.core.fans import shard_done
-from fencepost.core.joins import keep_links, undefined, upstream_done
+from fencepost.core.joins import keep_links, undefined, upstream_done, upstream_missed
 from fencepost.core.links import MAX_CHILDREN, Links
 from fencepost.core.making import new_history
-from fencepost.core.signals import KIND_OF, ShardDone, Signal, Subscribe, Unsubscribe, UpstreamDone
+from fencepost.core.signals import KIND_OF, ShardDone, Signal, Subscribe, Unsubscribe, UpstreamDone, UpstreamMissed
 from fencepost.core.steps.operator import take_control
 from fencepost.core.task import Task
 
@@ -61,6 +61,7 @@ _TAKERS: Final[dict[type[Signal], Taker]] = {
     Subscribe: _subscribe,
     Unsubscribe: _unsubscribe,
     UpstreamDone: upstream_done,
+    UpstreamMissed: upstream_missed,
     ShardDone: shard_done,
 }
 # A child may be defined before its parent: the parent finds it there when it comes.
