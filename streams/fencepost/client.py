@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -207,9 +207,22 @@ class Client:
         return self._control(task, encode_control("resume"))
 
     def apply(self, definitions: Iterable[Definition]) -> list[Sent]:
-        """Publish definitions: all of them are checked before the first is sent. Raises BadRecord."""
+        """Publish definitions: all of them are checked before the first is sent.
+
+        Raises BadRecord, NotInitialised (a pool that is not there).
+        """
         values = []
+        pools: set[str] = set()
+        if self.topics.pool is not None:
+            raise BadRecord(
+                f"tasks of a pool are defined in its namespace, {self.topics.main}, with their pool", "pool"
+            )
         for definition in definitions:
+            if definition.arrival is not None:
+                raise BadRecord("is for pools, and written by Fencepost alone; leave it out", "arrival")
+            if definition.pool is not None and definition.pool not in pools:
+                load_namespace(replace(self.settings, namespace=self.topics.of(definition.pool).namespace))
+                pools.add(definition.pool)
             definition_from_json(_task(definition.task), definition_to_json(definition))
             values.append((definition.task, encode_definition(definition)))
         headers = {name: raw.decode() for name, raw in ce_headers("definition", "", self._source)[:4]}

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fencepost import resources
+from fencepost.kafka.topics import Topics
 
 ENV_PREFIX = "FENCEPOST_"
 ENV_CLIENT_PREFIX = "FENCEPOST_KAFKA_CLIENT_"
@@ -75,6 +76,7 @@ OWNED_CLIENT_PROPERTIES: Mapping[str, str] = {
 
 _NAMESPACE = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 _WORKER_ID = re.compile(r"[a-zA-Z0-9._-]{1,100}")
+_POOL = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _CALL_HOST = re.compile(r"(\*|(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:([0-9]{1,5}|\*))?")
 _APP = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -237,6 +239,7 @@ def _flag_or_auto(value: Any) -> bool | None:
 
 _KEYS: tuple[_Key, ...] = (
     _Key("namespace.name", "namespace", _namespace),
+    _Key("namespace.pool", "pool", _pattern(_POOL, "1 to 63 small letters, digits, '_' or '-'")),
     _Key("kafka.bootstrap", "bootstrap", _text),
     _Key("profile.name", "profile", _choice(*PROFILES)),
     _Key("profile.session_timeout_s", "session_timeout_s", _number(1, 3600)),
@@ -295,6 +298,7 @@ class Settings:
     """
 
     namespace: str = "fencepost"
+    pool: str | None = None  # already part of `namespace`
     bootstrap: str = "127.0.0.1:9092"
     client: Mapping[str, str] = field(default_factory=dict, hash=False)
     profile: str = "standard"
@@ -507,4 +511,6 @@ def _build(values: Mapping[str, _Value], client: Mapping[str, _Value]) -> Settin
     if "profile.name" in values:
         chosen.update(PROFILES[values["profile.name"].value])
     chosen.update({_BY_PATH[path].field: found.value for path, found in values.items()})
+    if chosen.get("pool") is not None:
+        chosen["namespace"] = Topics(chosen.get("namespace", "fencepost")).of(chosen["pool"]).namespace
     return Settings(client={name: found.value for name, found in client.items()}, **chosen)

@@ -159,6 +159,14 @@ def test_lists_and_flags_come_from_variables_too() -> None:
     assert settings.logs is False
 
 
+def test_a_pool_is_a_namespace_below_its_namespace(tmp_path: Path) -> None:
+    assert load(tmp_path, '[namespace]\nname = "shop"\npool = "gpu"').namespace == "shop.pool-gpu"
+    assert Settings.load([], {"FENCEPOST_POOL": "big"}, {"namespace": "shop"}).namespace == "shop.pool-big"
+    assert load(tmp_path, "", pool="gpu").group == "fencepost.pool-gpu"
+    with pytest.raises(SettingsError, match=r"namespace\.pool in argument pool is 'GPU'; allowed: 1 to 63 small"):
+        load(tmp_path, "", pool="GPU")
+
+
 def test_hosts_that_may_be_called_come_from_every_layer(tmp_path: Path) -> None:
     hosts = ("api.example.com", "*.example.com:8443", "*", "[::1]:8080", "a:*")
     assert load(tmp_path, f"[call]\nhosts = {list(hosts)}").call_hosts == hosts

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from fencepost.codec import BadRecord
 from fencepost.core.commands import GiveUp, History
 from fencepost.core.events import Cancelled, Paused, Resumed, Signalled
-from fencepost.core.signals import KINDS, ShardDone, Subscribe, Unsubscribe, UpstreamDone, UpstreamMissed
+from fencepost.core.signals import (
+    KINDS,
+    Carry,
+    GaveBack,
+    ShardDone,
+    Subscribe,
+    Unsubscribe,
+    UpstreamDone,
+    UpstreamMissed,
+)
 from fencepost.core.task import Work
 from fencepost.wire.control import encode_control, encode_signal, read_control
 from fencepost.wire.dead_letter import DeadLetter, decode_dead_letter, encode_dead_letter, given_up, refused
@@ -24,6 +33,8 @@ T0 = 1_700_000_000_000
 SIGNALS: dict[str, Any] = {
     "subscribe": Subscribe(),
     "unsubscribe": Unsubscribe(),
+    "carry": Carry(Work(3, "id", T0, T0, T0, {"n": 1}, {"h": "x"}, 2, -1, 1, 1, True), {"row": 7}),
+    "gave_back": GaveBack(2, 9, T0, T0, True, "lunch", "every 60", ("abcdefghij 1700000000000",)),
     "upstream_done": UpstreamDone("slot:2026-11-30T02:00:00.000Z", "failed", ("a", "b"), 7, {"n": 1}, None, True),
     "upstream_missed": UpstreamMissed(T0, T0 + 60_000, True),
     "shard_done": ShardDone("slot:2026-11-30T02:00:00.000Z", 4, 0, "succeeded", 7, None, "too large"),

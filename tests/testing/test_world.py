@@ -338,3 +338,14 @@ def test_definitions_are_published_changed_and_deleted(app: App) -> None:
         made.advance("1d")
         assert [run.result for run in made.runs("t")] == [1, 2, 2]
         assert findings(made) == []
+
+
+def test_what_is_for_a_pool_runs_in_a_world_like_everything_else(app: App) -> None:
+    @app.task("train", pool="gpu")
+    def train(ctx: RunContext) -> str:
+        return "trained"
+
+    with world(app) as made:
+        app.trigger("train")
+        assert [run.result for run in made.runs("train")] == ["trained"]
+        assert findings(made) == []

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fencepost.cli.options import Bootstrap, Config, Json, Namespace, TaskId, load_settings
+from fencepost.cli.options import Bootstrap, Config, Json, Namespace, Pool, TaskId, load_settings
 from fencepost.cli.output import emit, note, say
 from fencepost.cli.view import load_tasks
 from fencepost.client import Client
@@ -24,10 +24,11 @@ def cancel(
     config: Config = None,
     bootstrap: Bootstrap = None,
     namespace: Namespace = None,
+    pool: Pool = None,
     as_json: Json = False,
 ) -> None:
     """End the run that is on, and what waits."""
-    settings = load_settings(config, bootstrap, namespace)
+    settings = load_settings(config, bootstrap, namespace, pool=pool)
     with Client(settings) as client:
         _warn_if_unknown(settings, task_id)
         _told("cancel", task_id, client.cancel(task_id, reason, waiting=not run_only), as_json)
@@ -39,10 +40,11 @@ def pause(
     config: Config = None,
     bootstrap: Bootstrap = None,
     namespace: Namespace = None,
+    pool: Pool = None,
     as_json: Json = False,
 ) -> None:
     """Hold back every start of a task; a run that is on goes on."""
-    settings = load_settings(config, bootstrap, namespace)
+    settings = load_settings(config, bootstrap, namespace, pool=pool)
     with Client(settings) as client:
         _warn_if_unknown(settings, task_id)
         _told("pause", task_id, client.pause(task_id, reason), as_json)
@@ -53,10 +55,11 @@ def resume(
     config: Config = None,
     bootstrap: Bootstrap = None,
     namespace: Namespace = None,
+    pool: Pool = None,
     as_json: Json = False,
 ) -> None:
     """Let a paused task start again; the slots of the pause count as missed."""
-    settings = load_settings(config, bootstrap, namespace)
+    settings = load_settings(config, bootstrap, namespace, pool=pool)
     with Client(settings) as client:
         _warn_if_unknown(settings, task_id)
         _told("resume", task_id, client.resume(task_id), as_json)
@@ -67,10 +70,11 @@ def delete(
     config: Config = None,
     bootstrap: Bootstrap = None,
     namespace: Namespace = None,
+    pool: Pool = None,
     as_json: Json = False,
 ) -> None:
     """Take a task's definition away: no more slots, nothing waits; its history and its epoch stay."""
-    settings = load_settings(config, bootstrap, namespace)
+    settings = load_settings(config, bootstrap, namespace, pool=pool)
     with Client(settings) as client:
         _warn_if_unknown(settings, task_id)
         _told("delete", task_id, client.delete(task_id), as_json)

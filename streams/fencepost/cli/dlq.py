@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from fencepost.cli.failures import BadInput, Failure
-from fencepost.cli.options import Bootstrap, Config, Json, Namespace, load_settings
+from fencepost.cli.options import Bootstrap, Config, Json, Namespace, Pool, load_settings
 from fencepost.cli.output import age, emit, local_time, note, printable, say, table
 from fencepost.cli.replay import replay_of
 from fencepost.codec import BadRecord
@@ -48,10 +48,11 @@ def list_letters(
     config: Config = None,
     bootstrap: Bootstrap = None,
     namespace: Namespace = None,
+    pool: Pool = None,
     as_json: Json = False,
 ) -> None:
     """List dead letters, oldest first."""
-    settings = load_settings(config, bootstrap, namespace)
+    settings = load_settings(config, bootstrap, namespace, pool=pool)
     load_namespace(settings)
     found = [item for item in _letters(settings) if task is None or task in (_text(item.letter.key), item.letter.task)]
     found.sort(key=lambda item: item.at_ms)
@@ -67,10 +68,11 @@ def show(
     config: Config = None,
     bootstrap: Bootstrap = None,
     namespace: Namespace = None,
+    pool: Pool = None,
     as_json: Json = False,
 ) -> None:
     """Show one dead letter with the record as it was received."""
-    item = _find(load_settings(config, bootstrap, namespace), place)
+    item = _find(load_settings(config, bootstrap, namespace, pool=pool), place)
     if as_json:
         emit(_document(item))
         return
@@ -98,10 +100,11 @@ def replay(
     config: Config = None,
     bootstrap: Bootstrap = None,
     namespace: Namespace = None,
+    pool: Pool = None,
     as_json: Json = False,
 ) -> None:
     """Send dead letters again to where they came from. They stay in the topic; the count of replays goes with them."""
-    settings = load_settings(config, bootstrap, namespace)
+    settings = load_settings(config, bootstrap, namespace, pool=pool)
     partitions = load_namespace(settings).partitions
     topics = Topics(settings.namespace)
     items = [_find(settings, place) for place in places]

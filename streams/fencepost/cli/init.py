@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fencepost.cli.options import Bootstrap, Config, Json, Namespace, load_settings
+from fencepost.cli.options import Bootstrap, Config, Json, Namespace, Pool, load_settings
 from fencepost.cli.output import emit, note, say
 from fencepost.core.times import format_ms
 from fencepost.kafka.admin import Report
@@ -26,10 +26,11 @@ def init(
     config: Config = None,
     bootstrap: Bootstrap = None,
     namespace: Namespace = None,
+    pool: Pool = None,
     as_json: Json = False,
 ) -> None:
     """Make a namespace's topics, check what is there, settle the group's protocol. Safe to repeat."""
-    settings = load_settings(config, bootstrap, namespace, profile=profile, group_protocol=group_protocol)
+    settings = load_settings(config, bootstrap, namespace, pool=pool, profile=profile, group_protocol=group_protocol)
     report = make(settings, partitions, replication, accept_new_topics)
     if as_json:
         emit(_document(settings.namespace, report))

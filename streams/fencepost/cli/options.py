@@ -15,6 +15,9 @@ Config = Annotated[
 ]
 Bootstrap = Annotated[str | None, typer.Option("--bootstrap", help="Kafka's address, host:port[,host:port…].")]
 Namespace = Annotated[str | None, typer.Option("--namespace", help="Prefix of all topics.")]
+Pool = Annotated[
+    str | None, typer.Option("--pool", help="A pool of the namespace: its own topics, workers and history.")
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout instead of a table.")]
 At = Annotated[
     str | None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fencepost.cli.options import At, Bootstrap, Config, Json, Namespace, load_settings
+from fencepost.cli.options import At, Bootstrap, Config, Json, Namespace, Pool, load_settings
 from fencepost.cli.output import age, emit, note, table
 from fencepost.cli.owned import Owners, read_owners
 from fencepost.cli.past import show_owners
@@ -23,13 +23,14 @@ def owners(
     config: Config = None,
     bootstrap: Bootstrap = None,
     namespace: Namespace = None,
+    pool: Pool = None,
     as_json: Json = False,
 ) -> None:
     """Show which lane holds each partition, and under which nonce; with --at: which one did.
 
     Exit code 1 if the logs no longer reach back to the time.
     """
-    settings = load_settings(config, bootstrap, namespace)
+    settings = load_settings(config, bootstrap, namespace, pool=pool)
     if at is not None:
         show_owners(settings, when_ms("--at", at), as_json)
         return
@@ -50,10 +51,14 @@ def owners(
 
 
 def workers(
-    config: Config = None, bootstrap: Bootstrap = None, namespace: Namespace = None, as_json: Json = False
+    config: Config = None,
+    bootstrap: Bootstrap = None,
+    namespace: Namespace = None,
+    pool: Pool = None,
+    as_json: Json = False,
 ) -> None:
     """Show the workers, as they last told of themselves."""
-    settings = load_settings(config, bootstrap, namespace)
+    settings = load_settings(config, bootstrap, namespace, pool=pool)
     load_namespace(settings)
     infos, documents, heard = [], [], []
     for key, record in sorted(newest(scan(settings, Topics(settings.namespace).workers))):

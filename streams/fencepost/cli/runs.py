@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from fencepost.cli.failures import BadInput
-from fencepost.cli.options import Bootstrap, Config, Json, Namespace, TaskId, load_settings
+from fencepost.cli.options import Bootstrap, Config, Json, Namespace, Pool, TaskId, load_settings
 from fencepost.cli.output import duration, emit, local_time, note, printable, say, table
 from fencepost.codec import BadRecord
 from fencepost.core.ids import check_task_id, partition_of
@@ -55,10 +55,11 @@ def runs(
     config: Config = None,
     bootstrap: Bootstrap = None,
     namespace: Namespace = None,
+    pool: Pool = None,
     as_json: Json = False,
 ) -> None:
     """Show runs, newest last."""
-    settings = load_settings(config, bootstrap, namespace)
+    settings = load_settings(config, bootstrap, namespace, pool=pool)
     history = read_history(settings, task_id, since)
     if events:
         found = _newest(sorted(history, key=lambda event: event.at_ms), limit)
@@ -83,10 +84,11 @@ def logs(
     config: Config = None,
     bootstrap: Bootstrap = None,
     namespace: Namespace = None,
+    pool: Pool = None,
     as_json: Json = False,
 ) -> None:
     """Show what runs of a task printed. With -f and --json: one JSON object a line."""
-    settings = load_settings(config, bootstrap, namespace)
+    settings = load_settings(config, bootstrap, namespace, pool=pool)
     topic, number = Topics(settings.namespace).logs, _partition(settings, task_id)
     if follow:
         with Tail(settings, topic, [number], _since_ms(since) or 0) as tail:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fencepost.cli.options import At, Bootstrap, Config, Json, Namespace, TaskId, load_settings
+from fencepost.cli.options import At, Bootstrap, Config, Json, Namespace, Pool, TaskId, load_settings
 from fencepost.cli.output import age, emit, local_time, say, table
 from fencepost.cli.owned import read_owners
 from fencepost.cli.past import show_task
@@ -32,10 +32,11 @@ def tasks(
     config: Config = None,
     bootstrap: Bootstrap = None,
     namespace: Namespace = None,
+    pool: Pool = None,
     as_json: Json = False,
 ) -> None:
     """List tasks: those defined, and those with a state."""
-    settings = load_settings(config, bootstrap, namespace, app=app)
+    settings = load_settings(config, bootstrap, namespace, pool=pool, app=app)
     views = [
         view
         for task_id, view in sorted(load_tasks(settings).items())
@@ -58,13 +59,14 @@ def describe(
     config: Config = None,
     bootstrap: Bootstrap = None,
     namespace: Namespace = None,
+    pool: Pool = None,
     as_json: Json = False,
 ) -> None:
     """Show all that is known of one task; with --at: what its history tells of that time.
 
     Exit code 1 for a task that nothing is known of, and if the history no longer reaches back to the time.
     """
-    settings = load_settings(config, bootstrap, namespace, app=app)
+    settings = load_settings(config, bootstrap, namespace, pool=pool, app=app)
     if at is not None:
         show_task(settings, task_id, when_ms("--at", at), as_json)
         return

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from fencepost.cli.failures import FAILURE, BadInput, Failure
-from fencepost.cli.options import Bootstrap, Config, Json, Namespace, TaskId, load_settings
+from fencepost.cli.options import Bootstrap, Config, Json, Namespace, Pool, TaskId, load_settings
 from fencepost.cli.output import emit, say
 from fencepost.client import Client, Handle, RunStatus
 from fencepost.codec import BadRecord, dumps, loads
@@ -43,6 +43,7 @@ def trigger(
     config: Config = None,
     bootstrap: Bootstrap = None,
     namespace: Namespace = None,
+    pool: Pool = None,
     as_json: Json = False,
 ) -> None:
     """Ask for a run of a task. Exit code 3: nobody can say whether Kafka took it; repeat with the same --id."""
@@ -51,7 +52,7 @@ def trigger(
     trigger_id = dedup if dedup is not None else uuid.uuid4().hex
     body = None if payload is None else _payload(payload)
     headers = _headers(header or []) or None
-    settings = load_settings(config, bootstrap, namespace)
+    settings = load_settings(config, bootstrap, namespace, pool=pool)
     with Client(settings) as client:
         try:
             handle = client.trigger(

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from fencepost.audit.verify import Verdict, check
-from fencepost.cli.options import Bootstrap, Config, Json, Namespace, load_settings
+from fencepost.cli.options import Bootstrap, Config, Json, Namespace, Pool, load_settings
 from fencepost.cli.output import emit, note, say
 from fencepost.cli.progress import progress_bar
 from fencepost.cli.when import when_ms
@@ -25,6 +25,7 @@ def verify(
     config: Config = None,
     bootstrap: Bootstrap = None,
     namespace: Namespace = None,
+    pool: Pool = None,
     as_json: Json = False,
 ) -> None:
     """Check from the topics alone: did two epochs of a task overlap, was one started twice, was a slot lost.
@@ -32,7 +33,7 @@ def verify(
     Each finding names the records that show it: topic/partition/offset. Exit code 1 if the promise was broken. Safe at
     any time, on a namespace of any size; what it cannot see is whether a process outlived its run.
     """
-    settings = load_settings(config, bootstrap, namespace, app=app)
+    settings = load_settings(config, bootstrap, namespace, pool=pool, app=app)
     since_ms = None if since is None else when_ms("--since", since)
     with progress_bar("reading the topics", wanted=not as_json) as progress:
         verdict = check(settings, task=task, since_ms=since_ms, progress=progress)

@@ -46,7 +46,9 @@ class TaskView:
             return "unreadable"
         if self.state is None:
             return "paused" if self.definition is not None and self.definition.paused else "idle"
-        status = self.state.status
+        status, place = self.state.status, self.state.place
+        if place is not None and place.away:
+            return f"in pool {place.pool}" if place.pool is not None else "given back"
         if self.state.deleted:
             return "deleted" if status is Status.IDLE else f"{status.value}, deleted"
         if self.state.paused:

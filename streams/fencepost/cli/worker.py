@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from fencepost.cli.failures import BadInput, Failure
-from fencepost.cli.options import Bootstrap, Config, Namespace, load_settings
+from fencepost.cli.options import Bootstrap, Config, Namespace, Pool, load_settings
 
 
 def worker(
@@ -41,12 +41,14 @@ def worker(
     config: Config = None,
     bootstrap: Bootstrap = None,
     namespace: Namespace = None,
+    pool: Pool = None,
 ) -> None:
     """Run a worker until it is told to stop (SIGTERM drains, a second one is quicker). Start as many as wanted."""
     settings = load_settings(
         config,
         bootstrap,
         namespace,
+        pool=pool,
         app=app,
         slots=slots,
         shared_processes=shared_processes,

@@ -127,6 +127,16 @@ class Send:
 
     to_task: str
     signal: Signal
+    pool: str | None = None  # the pool in which that owner is; None: whoever has the task, by way of the namespace
+    sender: str | None = None  # None: the task of the step
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """Give a pool the task's definition (None: take it away), by a record of its tasks topic."""
+
+    pool: str
+    definition: Definition | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +174,7 @@ Record = (
     | Forget
     | GiveUp
     | Send
+    | Hand
 )
 Act = Launch | Stop
 Command = Record | Act

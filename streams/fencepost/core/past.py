@@ -44,7 +44,7 @@ class Past:
             self._ended(event, at)
         elif kind == "triggered":
             self.waiting[_work(fields)] = {name: fields[name] for name in _NAMING if name in fields} | {"since": at}
-        elif kind == "skipped" or kind == "fanned_out" or (kind == "missed" and "cycle" in fields):
+        elif kind in ("skipped", "moved", "fanned_out") or (kind == "missed" and "cycle" in fields):
             self.waiting.pop(_work(fields), None)
         elif kind in ("paused", "resumed"):
             self.paused, self.pause_reason = kind == "paused", fields.get("cause") if kind == "paused" else None

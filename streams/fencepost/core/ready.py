@@ -20,6 +20,8 @@ def startable(task: Task, now_ms: int) -> bool:
     definition = task.definition
     if definition is None or state.paused or state.not_before_ms > now_ms:
         return False
+    if state.place is not None and state.place.away:
+        return False
     if definition.start_timeout_s is None and definition.total_timeout_s is None:
         return True
     return not expired(task, now_ms)
@@ -34,6 +36,8 @@ def why_not_startable(task: Task, now_ms: int) -> str | None:
         return "a run is on"
     if task.definition is None:
         return "it is not defined"
+    if state.place is not None and state.place.away:
+        return "it is in another pool"
     if state.paused:
         return "it is paused"
     if state.not_before_ms > now_ms:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from fencepost.core.task import Work
+
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
@@ -64,7 +66,30 @@ class ShardDone:
     size: int = 0
 
 
-Signal = Subscribe | Unsubscribe | UpstreamDone | UpstreamMissed | ShardDone
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """A request that waits moves with its task. `checkpoint`: what its last run saved."""
+
+    work: Work
+    checkpoint: Any = None
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GaveBack:
+    """A pool has nothing of the task any more; it is the namespace's again. The fields are those of `Luggage`."""
+
+    number: int
+    epoch: int
+    last_slot_ms: int = -1
+    not_before_ms: int = 0
+    paused: bool = False
+    pause_reason: str | None = None
+    schedule: str | None = None
+    recent: tuple[str, ...] = ()
+
+
+Signal = Subscribe | Unsubscribe | UpstreamDone | UpstreamMissed | ShardDone | Carry | GaveBack
 
 KINDS: Final[dict[str, type[Signal]]] = {
     "subscribe": Subscribe,
@@ -72,5 +97,7 @@ KINDS: Final[dict[str, type[Signal]]] = {
     "upstream_done": UpstreamDone,
     "upstream_missed": UpstreamMissed,
     "shard_done": ShardDone,
+    "carry": Carry,
+    "gave_back": GaveBack,
 }
 KIND_OF: Final[dict[type[Signal], str]] = {record: kind for kind, record in KINDS.items()}

@@ -46,8 +46,7 @@ from fencepost.core.events import (
     Triggered,
     Woken,
 )
-from fencepost.core.steps.definition import defined, deleted
-from fencepost.core.steps.end import ended, interrupted
+from fencepost.core.steps.move import defined, deleted, ended, interrupted
 from fencepost.core.steps.operator import cancelled, paused, resumed
 from fencepost.core.steps.signal import signalled
 from fencepost.core.steps.start import adopted, checkpointed, started

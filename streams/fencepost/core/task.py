@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from fencepost.core.links import Links, Origin, When
+from fencepost.core.place import Arrival, Place
 from fencepost.core.schedule import Schedule
 
 
@@ -182,6 +183,8 @@ class Definition:
     map: str = ""  # each request becomes a run for each item of this task's result, or of its payload
     chunk: int = 1  # items of `map` for each run
     shard_of: str = ""  # a shard, defined by the owner of this task
+    pool: str | None = None  # only workers of this pool run it
+    arrival: Arrival | None = None  # only in a pool: what the task brought along
 
     @property
     def fans_out(self) -> bool:
@@ -269,6 +272,7 @@ class TaskState:
     control_offset: int = -1  # last control record taken
     recent_ids: tuple[tuple[str, int], ...] = ()  # (hash of the trigger ID, taken at ms); the last 100 within 24 h
     next_seq: int = 1
+    place: Place | None = None  # None: it never was in a pool
 
     @property
     def never_defined(self) -> bool:

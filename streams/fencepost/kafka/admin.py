@@ -68,6 +68,8 @@ def init(
         raise BadRequest(f"--replication is {copies}; allowed: 1 to {len(brokers)}, the number of brokers")
     found = admin.topics([spec.name for spec in topics.specs()])
     known = _known(settings, found, topics, accept_new_topics)
+    if topics.pool is not None:
+        partitions = _count_of_main(settings, topics, partitions)
     count = _count(settings, partitions, known, found, topics)
     created = _create(admin, topics, found, count, copies)
     found = admin.await_topics([spec.name for spec in topics.specs()])
@@ -97,6 +99,14 @@ def _check_request(partitions: int | None, replication: int | None) -> None:
         raise BadRequest(f"--partitions is {partitions}; allowed: 1 to {MAX_PARTITIONS}")
     if replication is not None and replication < 1:
         raise BadRequest(f"--replication is {replication}; allowed: 1 to the number of brokers")
+
+
+def _count_of_main(settings: Settings, topics: Topics, wanted: int | None) -> int:
+    """A pool has as many partitions as its namespace: records go from one to the other by their number."""
+    count = load_namespace(replace(settings, namespace=topics.main, pool=None)).partitions
+    if wanted is not None and wanted != count:
+        raise BadRequest(f"--partitions is {wanted}; allowed for a pool: {count}, as many as {topics.main} has")
+    return count
 
 
 def _known(

@@ -18,6 +18,8 @@ from fencepost.kafka.errors import error_of, problem_of
 from fencepost.kafka.reader import Place
 from fencepost.settings import Settings
 
+ANY_ID = "*"
+
 
 class Bounds:
     """Asks for many places at once."""
@@ -51,13 +53,18 @@ class Bounds:
         futures = self._asked().describe_topics(TopicCollection(list(topic_ids)), request_timeout=timeout_s)
         for name, future in futures.items():
             try:
-                if str(future.result(timeout_s + 1).topic_id) != topic_ids[name]:
+                topic_id = str(future.result(timeout_s + 1).topic_id)
+                if topic_ids[name] not in (topic_id, ANY_ID):
                     changed.append(name)
             except KafkaException as exception:
                 if error_of(exception).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise problem_of(exception, f"describing topic {name}") from exception
                 changed.append(name)
         return sorted(changed)
+
+    def missing(self, topics: Iterable[str], timeout_s: float) -> list[str]:
+        """Those of the topics that do not exist. Raises RetryLater, Die."""
+        return self.made_again(dict.fromkeys(topics, ANY_ID), timeout_s)
 
     def _ask(self, places: Iterable[Place], spec: Any, timeout_s: float, level: IsolationLevel) -> dict[Place, int]:
         return Question(self, self._request(places, spec, timeout_s, level), timeout_s).answer()

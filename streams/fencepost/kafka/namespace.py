@@ -84,7 +84,8 @@ def load_namespace(settings: Settings, timeout_s: float = 10.0) -> NamespaceInfo
     topics = Topics(settings.namespace)
     found = Admin(settings, timeout_s).topics([spec.name for spec in topics.specs()])
     missing = [name for name in topics.needed if name not in found]
-    hint = f"namespace {settings.namespace!r} at {settings.bootstrap} is not initialised: run `fencepost init`"
+    command = "fencepost init" if topics.pool is None else f"fencepost init --pool {topics.pool}"
+    hint = f"namespace {settings.namespace!r} at {settings.bootstrap} is not initialised: run `{command}`"
     if missing:
         raise NotInitialised(f"{hint} (missing: {', '.join(missing)})")
     info = read_namespace(settings)

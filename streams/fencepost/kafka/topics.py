@@ -10,6 +10,8 @@ _HOUR_MS = 60 * _MINUTE_MS
 _DAY_MS = 24 * _HOUR_MS
 _MIB = 1024 * 1024
 
+POOL_MARK = ".pool-"  # between a namespace and the name of a pool of it
+
 # A record of the dead-letter topic holds the original bytes in base64, headers and all.
 DEAD_LETTER_MAX_BYTES = 4 * _MIB
 
@@ -32,6 +34,20 @@ class Topics:
     """The names of a namespace's topics."""
 
     namespace: str
+
+    @property
+    def main(self) -> str:
+        """The namespace that tasks are defined in: this one, or the one that this pool belongs to."""
+        return self.namespace.partition(POOL_MARK)[0]
+
+    @property
+    def pool(self) -> str | None:
+        """The pool whose topics these are; None: those of a namespace itself."""
+        return self.namespace.partition(POOL_MARK)[2] or None
+
+    def of(self, pool: str) -> Topics:
+        """Those of a pool of the namespace; an empty text: of the namespace itself."""
+        return Topics(f"{self.main}{POOL_MARK}{pool}" if pool else self.main)
 
     def _name(self, kind: str) -> str:
         return f"{self.namespace}.{kind}"

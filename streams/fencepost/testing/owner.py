@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from fencepost.codec import BadRecord
@@ -94,7 +95,7 @@ class Owner:
         for task_id in sorted({*self.tasks, *self._definitions, *self._declared.exact}):
             definition = self._definition(task_id)
             if definition is not None:
-                self._apply(task_id, Defined(definition, restored=True))
+                self._apply(task_id, Defined(_here(definition), restored=True))
             elif task_id in self.tasks and not self.tasks[task_id].state.never_defined:
                 self._apply(task_id, Deleted())
         for task_id, task in self.tasks.items():
@@ -201,7 +202,7 @@ class Owner:
         else:
             self._definitions[task_id] = definition
         if definition is not None:
-            self._apply(task_id, Defined(definition))
+            self._apply(task_id, Defined(_here(definition)))
         elif task_id in self.tasks:
             self._apply(task_id, Deleted())
 
@@ -237,7 +238,7 @@ class Owner:
         known = self.tasks.get(task_id)
         definition = self._definition(task_id)
         if definition is not None and (known is None or known.definition is None):
-            self._apply(task_id, Defined(definition, restored=True))
+            self._apply(task_id, Defined(_here(definition), restored=True))
 
     # --- deciding ----------------------------------------------------------------------------------------------------
 
@@ -295,3 +296,8 @@ class Owner:
 
     def _spread(self) -> float:
         return self._chance.uniform(-1.0, 1.0)
+
+
+def _here(definition: Definition) -> Definition:
+    """A world has no pools: what is for one runs here."""
+    return definition if definition.pool is None else replace(definition, pool=None)

@@ -28,6 +28,7 @@ from fencepost.core.task import (
     default_overlap,
 )
 from fencepost.core.times import parse_duration
+from fencepost.wire.arrival import arrival_to_json, read_arrival
 from fencepost.wire.edge import PAYLOAD_BYTES, read_key, require_object, require_size, task_of
 from fencepost.wire.http_handler import http_to_json, read_http
 from fencepost.wire.schema import check
@@ -53,7 +54,7 @@ _DURATIONS: Final = (
     "total_timeout_s",
 )
 _NOT_ZERO: Final = ("timeout_s", "start_timeout_s", "heartbeat_s", "total_timeout_s")
-_PLAIN: Final = ("payload", "strict_stop", "paused", "description", "propagate_failure", "map", "shard_of")
+_PLAIN: Final = ("payload", "strict_stop", "paused", "description", "propagate_failure", "map", "shard_of", "pool")
 _WHOLE: Final = ("buffer_limit", "max_losses", "priority", "shards", "chunk")
 
 
@@ -122,8 +123,10 @@ def definition_to_json(definition: Definition) -> dict[str, Any]:
         body["overlap"] = definition.overlap.value
     for name, default in _DEFAULTS.items():
         value = getattr(definition, name)
-        if name not in ("task", "handler", "schedule", "retry", "overlap") and value != default:
+        if name not in ("task", "handler", "schedule", "retry", "overlap", "arrival") and value != default:
             body[name] = list(value) if isinstance(value, tuple) else value
+    if definition.arrival is not None:
+        body["arrival"] = arrival_to_json(definition.arrival)
     return body
 
 
@@ -143,6 +146,11 @@ def _definition(task: str, body: dict[str, Any]) -> Definition:
             given[name] = _retry(item)
         elif name == "after":
             given[name] = tuple(_parent(parent) for parent in item)
+        elif name == "arrival":
+            given[name] = read_arrival(item)
+    for name in ("after", "shards", "map") if "pool" in given else ():
+        if given.get(name):
+            raise BadRecord("not together with pool yet; tasks of the namespace can run after one of a pool", name)
     if "overlap" not in given:
         given["overlap"] = default_overlap(schedule)
     if "payload" in given:

@@ -9,9 +9,11 @@ from typing import Any, get_origin, get_type_hints
 
 from fencepost.codec import BadRecord
 from fencepost.core.signals import KIND_OF, KINDS, Signal
+from fencepost.core.task import Work
 from fencepost.core.times import format_ms
 from fencepost.wire.schema import check
 from fencepost.wire.times import read_time
+from fencepost.wire.work import read_work, work_fields
 
 _SIZE = "size"
 
@@ -69,6 +71,8 @@ def _needed(record: type[Any]) -> frozenset[str]:
 def _read(item: Any, attribute: str, hint: Any, field: str) -> Any:
     if attribute.endswith("_ms"):
         return read_time(item, field)
+    if hint is Work:
+        return read_work(item, "own_record", f"{field}.")
     if isinstance(item, list) and get_origin(hint) is tuple:
         return tuple(item)
     if isinstance(hint, type) and issubclass(hint, Enum):
@@ -81,4 +85,6 @@ def _written(value: Any, attribute: str) -> Any:
         return format_ms(value)
     if isinstance(value, Enum):
         return value.value
+    if isinstance(value, Work):
+        return work_fields(value)
     return list(value) if isinstance(value, tuple) else value

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from fencepost.codec import BadRecord, dumps, loads_own
 from fencepost.core.evolve import builder
+from fencepost.core.place import Place
 from fencepost.core.recent import Recent
 from fencepost.core.task import Cause, LastRun, Outcome, Run, Status, TaskState, Work
 from fencepost.core.times import format_ms
@@ -60,6 +61,8 @@ def encode_state(state: TaskState, lane: str, nonce: str) -> bytes:
         body["control_offset"] = state.control_offset
     if state.recent_ids:
         body["recent_ids"] = _recent_fields(state.recent_ids)
+    if state.place is not None:
+        body["place"] = _place_fields(state.place)
     if state.paused or state.defined_paused or state.deleted:
         _add_flags(body, state)
     return dumps(body)
@@ -89,6 +92,7 @@ def decode_state(value: bytes) -> TaskState:
         body.get("control_offset", -1),
         () if recent is None else _read_recent(recent),
         body["next_seq"],
+        None if (place := body.get("place")) is None else Place(**place),
     )
 
 
@@ -141,6 +145,18 @@ def _work_in_state(work: Work) -> dict[str, Any]:
         for name in ("trigger", "payload", "headers", "cycle", "path", "upstream", "shard"):
             fields.pop(name, None)
         fields["payload_in_record"] = True
+    return fields
+
+
+def _place_fields(place: Place) -> dict[str, Any]:
+    fields: dict[str, Any] = {"number": place.number}
+    if place.pool is not None:
+        fields["pool"] = place.pool
+    if place.sent is not None:
+        fields["sent"] = place.sent
+    for name in ("recalled", "left"):
+        if getattr(place, name):
+            fields[name] = True
     return fields
 
 

@@ -21,6 +21,7 @@ from fencepost.core.commands import (
     DropWork,
     Forget,
     GiveUp,
+    Hand,
     History,
     Launch,
     PutCheckpoint,
@@ -34,6 +35,7 @@ from fencepost.core.commands import (
 from fencepost.core.evolve import builder
 from fencepost.core.ids import partition_of, side_key
 from fencepost.core.links import Fan, Join, Links
+from fencepost.core.place import MAIN
 from fencepost.core.task import Task, TaskState, Work
 from fencepost.kafka.topics import Topics
 from fencepost.kafka.transaction import Headers, OutRecord
@@ -65,6 +67,7 @@ class Part:
     history: list[tuple[str, History]] = field(default_factory=list)
     given_up: list[tuple[str, GiveUp]] = field(default_factory=list)
     sends: list[tuple[str, Send | Define | Ask]] = field(default_factory=list)  # (sender, what it tells another task)
+    handed: list[tuple[str, Hand]] = field(default_factory=list)  # definitions for pools
     extra: list[OutRecord] = field(default_factory=list)  # forwarded records
     letters: list[Letter] = field(default_factory=list)  # of records that could not be handled
     launches: list[tuple[str, Launch]] = field(default_factory=list)
@@ -107,6 +110,8 @@ class Part:
                 self.side[task_id, CHECKPOINT, 0] = None
             elif kind is Send or kind is Define or kind is Ask:
                 self.sends.append((task_id, command))  # type: ignore[arg-type]
+            elif kind is Hand:
+                self.handed.append((task_id, command))  # type: ignore[arg-type]
             elif kind is PutLinks:
                 self.side[task_id, LINKS, 0] = command.links  # type: ignore[union-attr]
             elif kind is DropLinks:
@@ -166,6 +171,7 @@ class Encoder:
 
     def __init__(self, topics: Topics, partition_count: int, lane: str, source: str) -> None:
         self._topics = topics
+        self._home = topics.of(MAIN)
         self._partition_count = partition_count
         self._lane = lane
         self._source = source
@@ -211,6 +217,10 @@ class Encoder:
             value = encode_history(task_id, event, lane, nonce)
             out.append(_new_record(runs, number, task_id.encode(), value, self._ce(event.kind)))
         out.extend([self._told(sender, send, nonce) for sender, send in part.sends])
+        for task_id, handed in part.handed:
+            definition = None if handed.definition is None else encode_definition(handed.definition)
+            # A pool has as many partitions as its namespace.
+            out.append(_new_record(self._topics.of(handed.pool).tasks, number, task_id.encode(), definition))
         out.extend(part.extra)
         return out
 
@@ -218,7 +228,9 @@ class Encoder:
         """What one task's owner writes for another's, on the partition of the ID it is for."""
         topics, value = self._topics, None
         if isinstance(send, Send):
-            topic, to_task, value = topics.control, send.to_task, encode_signal(sender, send.signal, self._lane, nonce)
+            # Those of a pool know other tasks by way of the namespace, whose owners hand on what is for a pool.
+            topic = (self._home if send.pool is None else topics.of(send.pool)).control
+            to_task, value = send.to_task, encode_signal(send.sender or sender, send.signal, self._lane, nonce)
         elif isinstance(send, Ask):
             topic, to_task, value = topics.triggers, send.trigger.task, encode_asked(send.trigger)
         else:

@@ -12,6 +12,8 @@ from fencepost.core.evolve import changer
 from fencepost.core.ids import check_task_id, partition_of
 from fencepost.core.machine import IllegalEvent, startable, step
 from fencepost.core.making import new_triggered
+from fencepost.core.place import MAIN
+from fencepost.core.signals import Carry, GaveBack
 from fencepost.core.task import Definition, Task
 from fencepost.kafka.bounds import Bounds
 from fencepost.kafka.reader import Reader
@@ -25,6 +27,7 @@ from fencepost.worker.context import LaneContext
 from fencepost.worker.letters import Letter
 from fencepost.worker.look_up import LookUp
 from fencepost.worker.partition import Partition
+from fencepost.worker.pools import Pools
 
 if TYPE_CHECKING:
     from fencepost.kafka.reader import Message
@@ -51,6 +54,7 @@ class Intake:
         self._context = context
         self._bounds = bounds
         self._reader = reader
+        self._pools = Pools(context.topics, bounds, context.log)
 
     def apply(self, partition: Partition, part: Part, task_id: str, event: Event, now_ms: int) -> bool:
         """Step one task. False: the event is not legal now (a stale report); nothing changed."""
@@ -74,13 +78,19 @@ class Intake:
             self._send_home(partition, part, key, value)
         partition.misplaced = []
         while partition.changes and taken < limit:
-            taken += 1
-            message = partition.changes.popleft()
-            if self._definition_elsewhere(partition, part, message):
-                continue
+            message = partition.changes[0]
             try:
                 task_id, definition = read_definition(message.key(), message.value())
-            except BadRecord as bad:
+                if definition is not None and not self._has_a_place(definition, by_now=True):
+                    break  # Kafka does not say now whether there is such a pool
+                bad = None
+            except BadRecord as problem:
+                bad = problem
+            taken += 1
+            partition.changes.popleft()
+            if self._definition_elsewhere(partition, part, message):
+                continue
+            if bad is not None:
                 self._dead_letter(partition, part, message, bad)
                 continue
             if definition is None:
@@ -90,6 +100,32 @@ class Intake:
                 partition.definitions[task_id] = definition
             self.define(partition, part, task_id, definition, now_ms)
         return taken
+
+    def _has_a_place(self, definition: Definition, *, by_now: bool = False) -> bool:
+        """False: that cannot be told now. Raises BadRecord where the definition belongs elsewhere, or to no pool."""
+        own = self._context.topics.pool
+        if own is not None:
+            if definition.arrival is None or definition.pool != own:
+                main = self._context.topics.main
+                raise BadRecord(
+                    f"the tasks of a pool are defined in its namespace, {main}, with pool = {own!r}", "pool"
+                )
+            return True
+        if definition.arrival is not None:
+            raise BadRecord("is for pools, and written by Fencepost alone; leave it out", "arrival")
+        if definition.pool is None:
+            return True
+        there = self._pools.has(definition.pool, by_now=by_now)
+        if there is False:
+            raise BadRecord(
+                f"{definition.pool!r} is not initialised; run `fencepost init --pool {definition.pool}`", "pool"
+            )
+        return there is not None
+
+    def _pool_is_there(self, definition: Definition) -> bool:
+        return (
+            definition.pool is None or self._context.topics.pool is not None or bool(self._pools.has(definition.pool))
+        )
 
     def _definition_elsewhere(self, partition: Partition, part: Part, message: Message) -> bool:
         """Whether a definition is on the wrong partition; then it goes home, and a tombstone takes its place.
@@ -120,6 +156,8 @@ class Intake:
         if task_id in partition.unreadable:
             return
         partition.without_handler.discard(task_id)
+        if definition is not None and not self._pool_is_there(definition):
+            return  # it waits for its pool, or for the next owner; nothing of it starts here
         if definition is not None:
             self.apply(partition, part, task_id, Defined(definition, restored), now_ms)
         elif task_id in partition.tasks:
@@ -143,6 +181,8 @@ class Intake:
                 continue
             if task_id in partition.unreadable:
                 self._dead_letter(partition, part, message, self._unreadable(task_id))
+            elif self._is_away(partition, part, message, task_id, now_ms, event):
+                continue
             elif isinstance(event, Signalled):
                 # Also where no task of this ID is known: what that means is for the kind of signal to say.
                 self._meet(partition, part, task_id, now_ms)
@@ -168,10 +208,17 @@ class Intake:
         task_id = _plain_id(message) or _body_id(message)
         known = partition.tasks.get(task_id) if task_id is not None else None
         definition = known.definition if known is not None else None
+        nowhere: BadRecord | None = None
         if definition is None and task_id is not None:
             definition = self._definition(partition, task_id)
             if definition is None and not self._looked_up(partition, partition.triggers):
                 return Taken.NOT_YET
+            if definition is not None and definition.pool is not None:
+                try:
+                    if not self._has_a_place(definition):
+                        return Taken.NOT_YET
+                except BadRecord as bad:
+                    nowhere = bad
         partition.triggers.popleft()
         offset = _offset(message)
         part.triggers_next = offset + 1
@@ -181,6 +228,8 @@ class Intake:
             trigger = read_trigger(message.key(), message.value(), _headers(message), offset, message.timestamp()[1])
             if trigger.task in partition.unreadable:
                 raise self._unreadable(trigger.task)
+            if nowhere is not None:
+                raise nowhere
             if known is None and definition is None:
                 raise BadRecord("no task of this ID is defined", "task")
         except BadRecord as bad:
@@ -188,6 +237,9 @@ class Intake:
             return Taken.ASIDE
         if known is None or known.definition is None:
             self._meet(partition, part, trigger.task, now_ms)
+            known = partition.tasks[trigger.task]
+        if known.state.place is not None and self._handed_on(partition, part, message, known):
+            return Taken.ASIDE
         return self._triggered(partition, part, new_triggered(trigger), start, now_ms)
 
     def _triggered(
@@ -237,9 +289,12 @@ class Intake:
         if known is not None and known.definition is not None:
             return
         definition = self._definition(partition, task_id)
-        if definition is None:
+        if definition is None or not self._pool_is_there(definition):
             return
-        if known is None and definition.schedule is None and not definition.paused and not definition.after:
+        plain = (
+            definition.schedule is None and not definition.paused and not definition.after and definition.pool is None
+        )
+        if known is None and plain:
             partition.tasks[task_id] = _met(partition.task(task_id), definition)  # nothing of it to record yet
         else:
             self.apply(partition, part, task_id, Defined(definition, restored=True), now_ms)
@@ -256,6 +311,10 @@ class Intake:
         right = partition_of(key, self._context.partition_count)
         if right == partition.number:
             return False
+        part.extra.append(self._as_forwarded(message, message.topic() or "", right, key))
+        return True
+
+    def _as_forwarded(self, message: Message, topic: str, partition: int, key: bytes) -> OutRecord:
         headers: Headers = [(name, value) for name, value in _headers(message) or () if value is not None]
         names = {name for name, _value in headers}
         origin = f"{message.topic()}-{message.partition()}-{_offset(message)}"
@@ -264,7 +323,33 @@ class Intake:
         headers.append((FORWARDED, origin.encode()))
         if "ce_id" not in names and not _has_id(message):
             headers.append(("ce_id", origin.encode()))
-        part.extra.append(OutRecord(message.topic() or "", right, key, message.value(), headers))
+        return OutRecord(topic, partition, key, message.value(), headers)
+
+    def _is_away(
+        self, partition: Partition, part: Part, message: Message, task_id: str, now_ms: int, event: Event
+    ) -> bool:
+        """Whether a control record is for a task that is in a pool, or has left this one: then it is handed on."""
+        if isinstance(event, Signalled) and isinstance(event.signal, Carry | GaveBack):
+            return False  # between the two sides of a move
+        self._meet(partition, part, task_id, now_ms)
+        known = partition.tasks.get(task_id)
+        return known is not None and known.state.place is not None and self._handed_on(partition, part, message, known)
+
+    def _handed_on(self, partition: Partition, part: Part, message: Message, task: Task) -> bool:
+        """A record for a task that is elsewhere goes there, in the transaction that consumes it.
+
+        Triggers for one that was called back from a pool stay here: they wait for it.
+        """
+        place, topics = task.state.place, self._context.topics
+        assert place is not None
+        if not place.away:
+            return False
+        is_trigger = message.topic() == topics.triggers
+        if place.recalled and is_trigger:
+            return False
+        there = topics.of(place.pool or MAIN)
+        topic = there.triggers if is_trigger else there.control
+        part.extra.append(self._as_forwarded(message, topic, partition.number, task.state.task.encode()))
         return True
 
     def _unreadable(self, task_id: str) -> BadRecord:

@@ -25,7 +25,7 @@ class Takeover:
         """Step 4: everything but what was found RUNNING may start; that is adopted, ended or waited out."""
         context = self._context
         now_ms = context.clock.now_ms()
-        partition.definitions = restored.definitions
+        partition.definitions = self._placed(restored)
         partition.floor = restored.floor
         partition.unreadable = set(restored.unreadable)
         partition.misplaced = restored.misplaced
@@ -39,6 +39,18 @@ class Takeover:
         counted_from_s = context.watch.waits_from(partition.holding.stamp, partition.holding.answered_boot_s)
         for task in list(partition.running()):
             self._found_running(partition, task, counted_from_s)
+
+    def _placed(self, restored: Restored) -> dict[str, Definition]:
+        """Without those that do not belong here: a pool's come with what the task brings along, others without."""
+        own = self._context.topics.pool
+        kept = {}
+        for task_id, definition in restored.definitions.items():
+            if (definition.arrival is not None) == (own is not None):
+                kept[task_id] = definition
+            else:
+                why = "pool: the definition is for another namespace"
+                self._context.log.error("a record this worker cannot read is left alone", task=task_id, why=why)
+        return kept
 
     def _forget_other_logs(self, partition: Partition, restored: Restored) -> None:
         """A state cannot have taken what its log does not reach: such an offset is of a log that was there before.

@@ -203,7 +203,7 @@ class Worker:
             lane=lane,
             ring=transactional_ids(settings.namespace, self._identity.worker, ordinal),
             runners=runners,
-            declared=Declared(declared_definitions(runners.declared), runners.handlers),
+            declared=Declared(self._declared(runners), runners.handlers),
             clock=Clock(),
             lease=Lease(settings.lease_ttl_s, settings.renewal_s),
             meters=self._meters,
@@ -219,6 +219,10 @@ class Worker:
             ),
             topic_ids={name: info.topic_ids[name] for name in self._topics.guarded if name in info.topic_ids},
         )
+
+    def _declared(self, runners: GuardedRunners) -> list[Definition]:
+        """What the app declares; to a pool it comes from the namespace, like everything that is defined."""
+        return [] if self._topics.pool is not None else declared_definitions(runners.declared)
 
     def _run_lane(self, lane: Lane, context: LaneContext) -> None:
         try:
@@ -317,7 +321,7 @@ def declared_definitions(declared: list[dict[str, Any]]) -> list[Definition]:
 def _runner_settings(settings: Settings, slots: int) -> RunnerSettings:
     return RunnerSettings(
         app=settings.app,
-        namespace=settings.namespace,
+        namespace=Topics(settings.namespace).main,  # epochs are of the task, wherever it runs
         slots=slots,
         shared_processes=settings.shared_processes,
         margin_s=settings.margin_s,

@@ -12,7 +12,18 @@ from fencepost.core.fans import shard_done
 from fencepost.core.joins import keep_links, undefined, upstream_done, upstream_missed
 from fencepost.core.links import MAX_CHILDREN, Links
 from fencepost.core.making import new_history
-from fencepost.core.signals import KIND_OF, ShardDone, Signal, Subscribe, Unsubscribe, UpstreamDone, UpstreamMissed
+from fencepost.core.signals import (
+    KIND_OF,
+    Carry,
+    GaveBack,
+    ShardDone,
+    Signal,
+    Subscribe,
+    Unsubscribe,
+    UpstreamDone,
+    UpstreamMissed,
+)
+from fencepost.core.steps.move import carried, gave_back
 from fencepost.core.steps.operator import take_control
 from fencepost.core.task import Task
 
@@ -63,6 +74,8 @@ _TAKERS: Final[dict[type[Signal], Taker]] = {
     UpstreamDone: upstream_done,
     UpstreamMissed: upstream_missed,
     ShardDone: shard_done,
+    Carry: carried,
+    GaveBack: gave_back,
 }
 # A child may be defined before its parent: the parent finds it there when it comes.
-_ALSO_UNDEFINED: Final = frozenset((Subscribe, Unsubscribe))
+_ALSO_UNDEFINED: Final = frozenset((Subscribe, Unsubscribe, Carry, GaveBack))

@@ -33,6 +33,10 @@ class Runs:
                 self._ended(task, known, event, at)
             else:
                 known.promise = None  # the request ended while no run of it was on
+        elif event.kind == "moved":
+            known.promise = None  # what was to be tried again went along
+            if event.epoch is not None and event.epoch > known.last:
+                known.last, known.last_at = event.epoch, at
         return False
 
     def _started(self, task: str, known: Known, event: History, at: int) -> bool:
