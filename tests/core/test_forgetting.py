@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from fencepost.core.forgetting import forgettable
+from fencepost.core.forgetting import floor_of, forgettable
 from fencepost.core.links import Links
+from fencepost.core.machine import new_task
 from fencepost.core.recent import KEPT_MS
 from fencepost.core.schedule import Every
 from fencepost.core.task import Outcome, Task, Work
-from tests.core.play import MINUTE, Play, definition
+from tests.core.play import MINUTE, TASK, Play, definition
 
 AFTER = 30 * MINUTE
 
@@ -69,3 +70,15 @@ def test_a_task_that_was_deleted_long_ago_may_be_forgotten() -> None:
     play.end(Outcome.SUCCEEDED)
     play.delete()
     assert forgettable(play.task, play.now_ms + AFTER, AFTER)
+
+
+def test_a_forgotten_id_repeats_neither_an_epoch_nor_the_number_of_a_request() -> None:
+    play = Play(definition())
+    for _ in range(3):
+        play.trigger()
+    play.start()
+    play.end(Outcome.SUCCEEDED)
+    assert floor_of(play.task) == 3  # three requests, one run
+    known = new_task(TASK, floor_of(play.task))
+    assert (known.state.epoch, known.state.next_seq) == (3, 4)
+    assert known.state.never_defined

@@ -1,7 +1,7 @@
 """When the state of a task that has been idle for long may go, so that not every ID stays for ever.
 
 Its epoch does not go with it: the same transaction raises the partition's *epoch floor* to it, and an ID of which
-nothing is known starts above the floor. So an epoch never starts again at 1.
+nothing is known starts above the floor. So an epoch never starts again at 1, nor does the count of the task's requests.
 """
 
 from __future__ import annotations
@@ -27,3 +27,8 @@ def forgettable(task: Task, now_ms: int, after_ms: int) -> bool:
     if definition is not None and (definition.schedule is not None or definition.after):
         return False
     return all(at_ms + KEPT_MS <= now_ms for _id, at_ms in state.recent_ids)
+
+
+def floor_of(task: Task) -> int:
+    """What the partition's floor has to be raised to before the task is forgotten."""
+    return max(task.state.epoch, task.state.next_seq - 1)

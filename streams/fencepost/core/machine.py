@@ -40,5 +40,8 @@ def step(task: Task, event: Event, now_ms: int) -> tuple[Task, tuple[Command, ..
 
 
 def new_task(task_id: str, epoch_floor: int = 0) -> Task:
-    """A task nothing is known of. Its epochs start above the floor of its partition."""
-    return new_task_record(new_state(task_id, epoch_floor))
+    """A task nothing is known of. Its epochs start above the floor of its partition, and so does the count of its work.
+
+    That count names requests for those who must not do one twice (`idempotency_key`).
+    """
+    return new_task_record(new_state(task_id, epoch_floor, next_seq=epoch_floor + 1))

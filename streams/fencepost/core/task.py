@@ -277,7 +277,7 @@ class TaskState:
     @property
     def never_defined(self) -> bool:
         """Whether nothing was ever defined under this ID: there is no state, or just of what other tasks told it."""
-        return self == TaskState(self.task, self.epoch, control_offset=self.control_offset)
+        return self == TaskState(self.task, self.epoch, control_offset=self.control_offset, next_seq=self.next_seq)
 
 
 @dataclass(frozen=True, slots=True)

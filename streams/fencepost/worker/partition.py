@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from fencepost.core.forgetting import floor_of
 from fencepost.core.machine import new_task, startable, wake_at_ms
 from fencepost.core.ownership import Holding, Phase
 from fencepost.core.task import Definition, Status, Task
@@ -108,8 +109,8 @@ class Partition:
             self._timers.set(task_id, wake_ms)
 
     def forget(self, task_id: str) -> None:
-        """The task is idle and its state goes; its epoch stays in the floor."""
-        self.floor = max(self.floor, self.tasks.pop(task_id).state.epoch)
+        """The task is idle and its state goes; the floor keeps its epoch, and how many requests it had."""
+        self.floor = max(self.floor, floor_of(self.tasks.pop(task_id)))
         self._timers.set(task_id, None)
         self._timers_running.set(task_id, None)
 
