@@ -33,7 +33,7 @@ LINE_LIMIT_S = 90
 LOOK_LIMIT_S = 60
 # What only looks may be looked at again: a run that was triggered a moment ago is still on its way.
 _LOOKS = re.compile(
-    r"fencepost (runs|logs|tasks|describe|owners|workers|dlq list|dlq show|next|status|alerts|stats)\b(?!.* -f\b)"
+    r"fencepost (runs|logs|tasks|describe|owners|workers|dlq list|dlq show|next|status|alerts|stats|graph)\b(?!.* -f\b)"
 )
 _EXIT = re.compile(r"exit code (\d+)(?:: )?")
 _BLOCK = re.compile(

@@ -115,3 +115,12 @@ def test_a_new_views_process_does_not_tell_of_the_past_and_takes_over_at_once(st
         wait_alert(stage, "bad", "failing:5", "raised")
         two.stop()
     wait_until("nothing else", lambda: alerts(stage) == [("bad", "failing:5", "raised")])
+
+
+def test_a_pool_has_alerts_of_its_own(stage: Stage) -> None:
+    assert "no alerts" in stage.cli("alerts").stdout
+    refused = stage.cli("alerts", "--pool", "gpu", expect=1)
+    assert "fencepost init" in refused.stderr
+    stage.cli("init", "--pool", "gpu")
+    assert "no alerts" in stage.cli("alerts", "--pool", "gpu").stdout
+    assert "(all)" in stage.cli("stats", "--pool", "gpu").stdout

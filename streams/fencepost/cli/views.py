@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fencepost.cli.failures import BadInput
-from fencepost.cli.options import Bootstrap, Config, Json, Namespace, load_settings
+from fencepost.cli.options import Bootstrap, Config, Json, Namespace, Pool, load_settings
 from fencepost.cli.output import duration, emit, local_time, note, table
 from fencepost.cli.rules import need_views
 from fencepost.cli.runs import read_history
@@ -38,10 +38,18 @@ def views(
     config: Config = None,
     bootstrap: Bootstrap = None,
     namespace: Namespace = None,
+    pool: Pool = None,
 ) -> None:
     """Watch the history and write alerts, until told to stop (SIGTERM)."""
     settings = load_settings(
-        config, bootstrap, namespace, profile=profile, http_port=http_port, log_level=log_level, log_format=log_format
+        config,
+        bootstrap,
+        namespace,
+        pool=pool,
+        profile=profile,
+        http_port=http_port,
+        log_level=log_level,
+        log_format=log_format,
     )
     late_s, stuck_s, every_s = _seconds("--late", late), _seconds("--stuck", stuck), _seconds("--every", every)
     need_views("views")
@@ -60,10 +68,11 @@ def alerts(
     config: Config = None,
     bootstrap: Bootstrap = None,
     namespace: Namespace = None,
+    pool: Pool = None,
     as_json: Json = False,
 ) -> None:
     """List alerts, newest last; each with its newest status."""
-    settings = load_settings(config, bootstrap, namespace)
+    settings = load_settings(config, bootstrap, namespace, pool=pool)
     load_namespace(settings)
     first_ms = time.time_ns() // 1_000_000 - round(_seconds("--since", since) * 1000)
     found: dict[tuple[str, str], Alert] = {}
@@ -91,10 +100,11 @@ def stats(
     config: Config = None,
     bootstrap: Bootstrap = None,
     namespace: Namespace = None,
+    pool: Pool = None,
     as_json: Json = False,
 ) -> None:
     """Count runs of a window of time by how they ended, and how long they waited and took. Reads the history alone."""
-    settings = load_settings(config, bootstrap, namespace)
+    settings = load_settings(config, bootstrap, namespace, pool=pool)
     window_s = _seconds("--window", window)
     counts = Counts(window_s)
     for event in read_history(settings, task, f"{window_s:g}s"):
