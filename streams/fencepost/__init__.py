@@ -11,7 +11,21 @@ from typing import TYPE_CHECKING, Any
 from fencepost.version import __version__
 
 if TYPE_CHECKING:
-    from fencepost.app import App, AppError, Calendar, Command, Cron, Every, Http, Once, Retry, adjusted, at, every
+    from fencepost.app import (
+        App,
+        AppError,
+        Calendar,
+        Command,
+        Cron,
+        Every,
+        Http,
+        Limit,
+        Once,
+        Retry,
+        adjusted,
+        at,
+        every,
+    )
     from fencepost.client import Client, Handle, RunFailed
     from fencepost.run_context import RunContext
     from fencepost.settings import Settings, SettingsError
@@ -28,6 +42,7 @@ __all__ = [
     "Every",
     "Handle",
     "Http",
+    "Limit",
     "Once",
     "Retry",
     "RunContext",
@@ -53,6 +68,7 @@ _HOMES = {
     "Cron": "fencepost.app",
     "Every": "fencepost.app",
     "Http": "fencepost.app",
+    "Limit": "fencepost.app",
     "Once": "fencepost.app",
     "Retry": "fencepost.app",
     "Client": "fencepost.client",

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fencepost.core.fans import why_no_fan_out
 from fencepost.core.graph import circle
 from fencepost.core.ids import check_task_id
+from fencepost.core.limits import Limit
 from fencepost.core.links import MAX_PARENTS, MAX_SHARDS, When
 from fencepost.core.schedule import (
     Adjusted,
@@ -62,6 +63,7 @@ __all__ = [
     "Cron",
     "Every",
     "Http",
+    "Limit",
     "Once",
     "Retry",
     "adjusted",

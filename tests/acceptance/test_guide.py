@@ -9,6 +9,7 @@ import pytest
 from tests.acceptance.pages import ROOT, Line, Reader, blocks_of
 
 GUIDE = ROOT / "docs" / "guide.md"
+LIMITS = ROOT / "docs" / "limits.md"
 POOLS = ROOT / "docs" / "pools.md"
 DEPENDENCIES = ROOT / "docs" / "dependencies.md"
 
@@ -49,4 +50,16 @@ def test_everything_the_page_about_pools_shows_works_as_shown(reader: Reader) ->
     for pool in ("", " --pool gpu"):
         verdict = json.loads(reader.run(Line(f"fencepost verify --json{pool}", '"holds":true')))
         assert (verdict["unreadable"], verdict["complete"]) == ([], True)
+    assert reader.leave() == dict.fromkeys(reader.leave(), 0), reader.heard()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_everything_the_page_about_limits_shows_works_as_shown(reader: Reader) -> None:
+    for block in blocks_of(LIMITS):
+        assert block.language == "console" or block.mark == "file", f"line {block.line}: a block that nothing runs"
+        reader.follow(block)
+    assert len(reader.done) >= 14
+    verdict = json.loads(reader.run(Line("fencepost verify --app reports:app --json", '"holds":true')))
+    assert (verdict["unreadable"], verdict["complete"]) == ([], True)
     assert reader.leave() == dict.fromkeys(reader.leave(), 0), reader.heard()

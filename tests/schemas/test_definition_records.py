@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.codec import BadRecord
+from fencepost.core.limits import Limit
 from fencepost.core.schedule import Cron, Every, Once
 from fencepost.core.task import (
     CommandHandler,
@@ -88,6 +89,12 @@ def test_every_field_is_read() -> None:
         description="text",
     )
     assert read_definition(b"report", encode_definition(definition)) == ("report", definition)
+
+
+def test_a_limit_comes_out_as_it_went_in() -> None:
+    for limit in (Limit("db", 3), Limit("api", rate="5/10m", burst=2), Limit("both", 1, "1/s")):
+        definition = Definition("a", PythonHandler("f"), limit=limit)
+        assert read_definition(b"a", encode_definition(definition)) == ("a", definition)
 
 
 def test_every_field_of_an_http_request_is_read() -> None:
@@ -181,6 +188,11 @@ def test_what_is_no_definition_is_refused(value: bytes) -> None:
         ({"handler": {**HTTP, "timeout_s": 0}}, "handler.timeout_s", "no time"),
         ({"handler": {**HTTP, "redirects": "all"}}, "handler.redirects", '"same_host", "allowed_hosts", "none"'),
         ({"handler": {**HTTP, "method": "GET", "body": "payload"}}, "handler.body", "a GET has no body"),
+        ({"limit": {"key": "db"}}, "limit", "give max_runs, rate or both"),
+        ({"limit": {"key": "db", "rate": "ten/s"}}, "limit.rate", 'such as "10/s"'),
+        ({"limit": {"key": "db", "max_runs": 0}}, "limit.max_runs", "1 to 1000000"),
+        ({"limit": {"key": "db", "max_runs": 1, "burst": 2}}, "limit.burst", "is for a rate"),
+        ({"limit": {"max_runs": 1}}, "limit.key", "is missing"),
         ({"pool": "GPU"}, "pool", "1 to 63 small letters, digits, _ or -"),
         ({"pool": "gpu", "after": ["a"]}, "after", "not together with pool yet"),
         ({"arrival": {"number": 1}}, "arrival.epoch", "is missing"),

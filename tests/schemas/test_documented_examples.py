@@ -19,6 +19,7 @@ from fencepost.wire.definition import read_definition
 from fencepost.wire.fan import decode_fan
 from fencepost.wire.floor import decode_floor
 from fencepost.wire.history import decode_history
+from fencepost.wire.limit import decode_claim, decode_group
 from fencepost.wire.links import decode_join, decode_links
 from fencepost.wire.log import decode_log
 from fencepost.wire.owners import decode_fence, decode_renewal
@@ -33,6 +34,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "records.md").read_text()
 EXAMPLES = re.findall(r"<!-- schema: (\w+) -->\n```json\n(.*?)```", PAGE, re.DOTALL)
 
 READ: dict[str, Callable[[bytes], Any]] = {
+    "claim": decode_claim,
+    "group": decode_group,
     "trigger": lambda value: read_trigger(None if b'"task"' in value else b"report", value, None, 0, 0),
     "control": lambda value: read_control(b"report", value, 0),
     "definition": lambda value: read_definition(b"report", value),

@@ -13,8 +13,11 @@ from fencepost.core.commands import GiveUp, History
 from fencepost.core.events import Cancelled, Paused, Resumed, Signalled
 from fencepost.core.signals import (
     KINDS,
+    Ask,
     Carry,
     GaveBack,
+    GiveBack,
+    Grant,
     ShardDone,
     Subscribe,
     Unsubscribe,
@@ -33,6 +36,9 @@ T0 = 1_700_000_000_000
 SIGNALS: dict[str, Any] = {
     "subscribe": Subscribe(),
     "unsubscribe": Unsubscribe(),
+    "ask": Ask(4, 2, "5/10m", 3),
+    "give_back": GiveBack(4),
+    "grant": Grant(4),
     "carry": Carry(Work(3, "id", T0, T0, T0, {"n": 1}, {"h": "x"}, 2, -1, 1, 1, True), {"row": 7}),
     "gave_back": GaveBack(2, 9, T0, T0, True, "lunch", "every 60", ("abcdefghij 1700000000000",)),
     "upstream_done": UpstreamDone("slot:2026-11-30T02:00:00.000Z", "failed", ("a", "b"), 7, {"n": 1}, None, True),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fencepost.core.events import Trigger
+from fencepost.core.limits import Claim
 from fencepost.core.links import Fan, Join, Links
 from fencepost.core.signals import Signal
 from fencepost.core.task import Attempt, Definition, Run, Work
@@ -122,6 +123,27 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class PutClaim:
+    """Somebody holds or waits under the key that this ID stands for: its record."""
+
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class DropClaim:
+    """It was given back: tombstone."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class PutGroup:
+    """When the next start under the key is due by its rate: the record of that."""
+
+    next_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class Send:
     """Tell the owner of another task, by a record of the control topic in the same transaction."""
 
@@ -175,6 +197,9 @@ Record = (
     | GiveUp
     | Send
     | Hand
+    | PutClaim
+    | DropClaim
+    | PutGroup
 )
 Act = Launch | Stop
 Command = Record | Act

@@ -20,8 +20,8 @@ def forgettable(task: Task, now_ms: int, after_ms: int) -> bool:
         return False
     if task.waiting or task.delayed or task.checkpoint is not None or task.links is not None:
         return False
-    if state.place is not None:
-        return False  # where a task is must never be guessed
+    if state.place is not None or state.permit is not None or task.group is not None:
+        return False  # where a task is, and who holds what, must never be guessed
     if state.paused or state.defined_paused or state.next_slot_ms is not None or state.not_before_ms > now_ms:
         return False
     if definition is not None and (definition.schedule is not None or definition.after):

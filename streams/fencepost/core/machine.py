@@ -15,6 +15,7 @@ from fencepost.core.illegal import IllegalEvent
 from fencepost.core.making import new_state, new_task_record
 from fencepost.core.ready import startable, wake_at_ms, why_not_startable
 from fencepost.core.restored import restored_task
+from fencepost.core.steps.limit import follow
 from fencepost.core.table import IDLE, RUNNING, TABLE, Handler
 from fencepost.core.task import Status, Task
 
@@ -36,7 +37,12 @@ def step(task: Task, event: Event, now_ms: int) -> tuple[Task, tuple[Command, ..
     if handler is None:
         state = task.state
         raise IllegalEvent(state.task, state.status, type(event).__name__, "the table of transitions has no such pair")
-    return handler(task, event, now_ms)
+    task, commands = handler(task, event, now_ms)
+    definition = task.definition
+    if task.state.permit is None and (definition is None or definition.limit is None):
+        return task, commands
+    task, more = follow(task, now_ms)
+    return task, commands + more
 
 
 def new_task(task_id: str, epoch_floor: int = 0) -> Task:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from fencepost.core.limits import due_ms
 from fencepost.core.task import Status, Task
 from fencepost.core.time_limits import expired, first_limit_ms
 
@@ -22,9 +25,19 @@ def startable(task: Task, now_ms: int) -> bool:
         return False
     if state.place is not None and state.place.away:
         return False
+    if definition.limit is not None and (state.permit is None or not state.permit.granted or state.permit.epoch):
+        return False
     if definition.start_timeout_s is None and definition.total_timeout_s is None:
         return True
     return not expired(task, now_ms)
+
+
+def wants_to_start(task: Task, now_ms: int) -> bool:
+    """Whether a task with a limit could start but for it."""
+    definition = task.definition
+    if definition is None:
+        return False
+    return startable(replace(task, definition=replace(definition, limit=None)), now_ms)
 
 
 def why_not_startable(task: Task, now_ms: int) -> str | None:
@@ -44,6 +57,8 @@ def why_not_startable(task: Task, now_ms: int) -> str | None:
         return "it settles after the last run"
     if expired(task, now_ms):
         return "its time is over"
+    if wants_to_start(task, now_ms):
+        return "its limit is reached"
     return "nothing is due"
 
 
@@ -54,6 +69,13 @@ def wake_at_ms(task: Task, now_ms: int = -1) -> int | None:
     backoff or settle is only a time to look again, so it counts while it is later than `now_ms`: a task that is
     startable and waits for a free runner has no timer for it.
     """
+    if task.group is None:
+        return _own_wake_at_ms(task, now_ms)
+    times = (_own_wake_at_ms(task, now_ms), due_ms(task.group))
+    return min((at_ms for at_ms in times if at_ms is not None), default=None)
+
+
+def _own_wake_at_ms(task: Task, now_ms: int) -> int | None:
     state = task.state
     if task.definition is None:
         return None

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from fencepost.core.limits import Group
 from fencepost.core.links import Fan, Join, Links
 from fencepost.core.task import Task, TaskState, Work
 
@@ -17,6 +18,7 @@ def restored_task(
     links: Links | None = None,
     joins: Iterable[Join] = (),
     fans: Iterable[Fan] = (),
+    group: Group | None = None,
 ) -> Task:
     """The task that wrote `state`, the `works` (records of their own that were not dropped) and the checkpoint.
 
@@ -44,4 +46,4 @@ def restored_task(
     gathers = tuple(sorted(fans, key=lambda fan: fan.number))
     if gathers:
         links = replace(links or Links(), fans=gathers)
-    return Task(state, None, tuple(waiting), checkpoint, tuple(delayed), links)
+    return Task(state, None, tuple(waiting), checkpoint, tuple(delayed), links, group)

@@ -89,7 +89,31 @@ class GaveBack:
     recent: tuple[str, ...] = ()
 
 
-Signal = Subscribe | Unsubscribe | UpstreamDone | UpstreamMissed | ShardDone | Carry | GaveBack
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The sender could start, but for the limit whose key this ID stands for. `ticket` is its own for each ask."""
+
+    ticket: int
+    max_runs: int | None = None
+    rate: str | None = None
+    burst: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class GiveBack:
+    """The sender's run has ended, or it does not want to start any more."""
+
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The task may start once, for this ask of it."""
+
+    ticket: int
+
+
+Signal = Subscribe | Unsubscribe | UpstreamDone | UpstreamMissed | ShardDone | Carry | GaveBack | Ask | GiveBack | Grant
 
 KINDS: Final[dict[str, type[Signal]]] = {
     "subscribe": Subscribe,
@@ -99,5 +123,8 @@ KINDS: Final[dict[str, type[Signal]]] = {
     "shard_done": ShardDone,
     "carry": Carry,
     "gave_back": GaveBack,
+    "ask": Ask,
+    "give_back": GiveBack,
+    "grant": Grant,
 }
 KIND_OF: Final[dict[type[Signal], str]] = {record: kind for kind, record in KINDS.items()}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from fencepost.core.limits import Group, Limit, Permit
 from fencepost.core.links import Links, Origin, When
 from fencepost.core.place import Arrival, Place
 from fencepost.core.schedule import Schedule
@@ -184,6 +185,7 @@ class Definition:
     chunk: int = 1  # items of `map` for each run
     shard_of: str = ""  # a shard, defined by the owner of this task
     pool: str | None = None  # only workers of this pool run it
+    limit: Limit | None = None  # shared with all tasks that name its key
     arrival: Arrival | None = None  # only in a pool: what the task brought along
 
     @property
@@ -272,6 +274,7 @@ class TaskState:
     control_offset: int = -1  # last control record taken
     recent_ids: tuple[tuple[str, int], ...] = ()  # (hash of the trigger ID, taken at ms); the last 100 within 24 h
     next_seq: int = 1
+    permit: Permit | None = None  # what it asked for under its limit
     place: Place | None = None  # None: it never was in a pool
 
     @property
@@ -295,3 +298,4 @@ class Task:
     checkpoint: Any = None
     delayed: tuple[Work, ...] = ()
     links: Links | None = None
+    group: Group | None = None  # where the ID stands for the key of a limit: who holds and waits

@@ -31,6 +31,7 @@ from fencepost.core.times import parse_duration
 from fencepost.wire.arrival import arrival_to_json, read_arrival
 from fencepost.wire.edge import PAYLOAD_BYTES, read_key, require_object, require_size, task_of
 from fencepost.wire.http_handler import http_to_json, read_http
+from fencepost.wire.limit import limit_to_json, read_limit
 from fencepost.wire.schema import check
 
 _new_definition = builder(Definition)
@@ -123,8 +124,10 @@ def definition_to_json(definition: Definition) -> dict[str, Any]:
         body["overlap"] = definition.overlap.value
     for name, default in _DEFAULTS.items():
         value = getattr(definition, name)
-        if name not in ("task", "handler", "schedule", "retry", "overlap", "arrival") and value != default:
+        if name not in ("task", "handler", "schedule", "retry", "overlap", "arrival", "limit") and value != default:
             body[name] = list(value) if isinstance(value, tuple) else value
+    if definition.limit is not None:
+        body["limit"] = limit_to_json(definition.limit)
     if definition.arrival is not None:
         body["arrival"] = arrival_to_json(definition.arrival)
     return body
@@ -146,6 +149,8 @@ def _definition(task: str, body: dict[str, Any]) -> Definition:
             given[name] = _retry(item)
         elif name == "after":
             given[name] = tuple(_parent(parent) for parent in item)
+        elif name == "limit":
+            given[name] = read_limit(item)
         elif name == "arrival":
             given[name] = read_arrival(item)
     for name in ("after", "shards", "map") if "pool" in given else ():

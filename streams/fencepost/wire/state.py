@@ -11,6 +11,7 @@ from fencepost.core.place import Place
 from fencepost.core.recent import Recent
 from fencepost.core.task import Cause, LastRun, Outcome, Run, Status, TaskState, Work
 from fencepost.core.times import format_ms
+from fencepost.wire.limit import permit_to_json, read_permit
 from fencepost.wire.schema import check
 from fencepost.wire.times import read_time
 from fencepost.wire.work import read_work, work_fields
@@ -61,6 +62,8 @@ def encode_state(state: TaskState, lane: str, nonce: str) -> bytes:
         body["control_offset"] = state.control_offset
     if state.recent_ids:
         body["recent_ids"] = _recent_fields(state.recent_ids)
+    if state.permit is not None:
+        body["permit"] = permit_to_json(state.permit)
     if state.place is not None:
         body["place"] = _place_fields(state.place)
     if state.paused or state.defined_paused or state.deleted:
@@ -92,6 +95,7 @@ def decode_state(value: bytes) -> TaskState:
         body.get("control_offset", -1),
         () if recent is None else _read_recent(recent),
         body["next_seq"],
+        None if (permit := body.get("permit")) is None else read_permit(permit),
         None if (place := body.get("place")) is None else Place(**place),
     )
 

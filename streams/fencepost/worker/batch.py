@@ -15,6 +15,7 @@ from fencepost.core.commands import (
     Command,
     Define,
     DropCheckpoint,
+    DropClaim,
     DropFan,
     DropJoin,
     DropLinks,
@@ -25,7 +26,9 @@ from fencepost.core.commands import (
     History,
     Launch,
     PutCheckpoint,
+    PutClaim,
     PutFan,
+    PutGroup,
     PutJoin,
     PutLinks,
     PutWork,
@@ -34,6 +37,7 @@ from fencepost.core.commands import (
 )
 from fencepost.core.evolve import builder
 from fencepost.core.ids import partition_of, side_key
+from fencepost.core.limits import Claim
 from fencepost.core.links import Fan, Join, Links
 from fencepost.core.place import MAIN
 from fencepost.core.task import Task, TaskState, Work
@@ -45,6 +49,7 @@ from fencepost.wire.definition import encode_definition
 from fencepost.wire.fan import FAN, encode_fan
 from fencepost.wire.floor import encode_floor
 from fencepost.wire.history import encode_history
+from fencepost.wire.limit import CLAIM, GROUP, encode_claim, encode_group
 from fencepost.wire.links import JOIN, LINKS, encode_join, encode_links
 from fencepost.wire.state import encode_state
 from fencepost.wire.trigger import encode_asked
@@ -124,6 +129,12 @@ class Part:
                 self.side[task_id, FAN, command.fan.number] = command.fan  # type: ignore[union-attr]
             elif kind is DropFan:
                 self.side[task_id, FAN, command.number] = None  # type: ignore[union-attr]
+            elif kind is PutClaim:
+                self.side[task_id, CLAIM, command.claim.number] = command.claim  # type: ignore[union-attr]
+            elif kind is DropClaim:
+                self.side[task_id, CLAIM, command.number] = None  # type: ignore[union-attr]
+            elif kind is PutGroup:
+                self.side[task_id, GROUP, 0] = command.next_ms  # type: ignore[union-attr]
             elif kind is GiveUp:
                 self.given_up.append((task_id, command))  # type: ignore[arg-type]
             elif kind is not Forget:  # Forget needs no record: the state keeps the epoch
@@ -146,6 +157,7 @@ class _Checkpoint:
     data: Any
 
 
+_Side = Work | Links | Join | Fan | Claim | float | _Checkpoint | None
 _new_record = builder(OutRecord)
 
 Expected = dict[tuple[str, int, bytes], bytes | None]
@@ -253,11 +265,15 @@ class Encoder:
             out.append(Letter(_new_record(self._topics.dead_letter, number, key, value, headers)))
         return [*out, *part.letters]
 
-    def _side(self, task_id: str, content: Work | Links | Join | Fan | _Checkpoint | None, nonce: str) -> bytes | None:
+    def _side(self, task_id: str, content: _Side, nonce: str) -> bytes | None:
         if content is None:
             return None
         if isinstance(content, Links):
             return encode_links(task_id, content, self._lane, nonce)
+        if isinstance(content, Claim):
+            return encode_claim(task_id, content, self._lane, nonce)
+        if isinstance(content, float):
+            return encode_group(task_id, content, self._lane, nonce)
         if isinstance(content, Join):
             return encode_join(task_id, content, self._lane, nonce)
         if isinstance(content, Fan):

@@ -10,6 +10,7 @@ from fencepost.codec import BadRecord, loads
 from fencepost.core.events import Defined, Deleted, Event, Signalled, Started, Triggered
 from fencepost.core.evolve import changer
 from fencepost.core.ids import check_task_id, partition_of
+from fencepost.core.limits import PREFIX
 from fencepost.core.machine import IllegalEvent, startable, step
 from fencepost.core.making import new_triggered
 from fencepost.core.place import MAIN
@@ -168,7 +169,8 @@ class Intake:
         while partition.control:
             message = partition.control[0]
             named = _plain_id(message) or _body_id(message)
-            if not self._defined(partition, named) and not self._looked_up(partition, partition.control):
+            known = self._defined(partition, named) or self._is_a_limit(named)
+            if not known and not self._looked_up(partition, partition.control):
                 return
             partition.control.popleft()
             part.control_next = _offset(message) + 1
@@ -192,6 +194,10 @@ class Intake:
             else:
                 self._meet(partition, part, task_id, now_ms)
                 self.apply(partition, part, task_id, event, now_ms)
+
+    def _is_a_limit(self, named: str | None) -> bool:
+        """No definition has to be looked up for what is asked and given back under a limit's key."""
+        return named is not None and named.startswith(PREFIX)
 
     def _defined(self, partition: Partition, task_id: str | None) -> bool:
         if task_id is None:

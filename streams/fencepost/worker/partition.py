@@ -101,7 +101,7 @@ class Partition:
         if startable(task, now_ms):
             self.make_ready(task_id, task)
         wake_ms = wake_at_ms(task, now_ms)
-        if task.state.status is Status.RUNNING:
+        if task.state.status is Status.RUNNING or task.group is not None:  # what it grants may be for others to start
             self._timers.set(task_id, None)
             self._timers_running.set(task_id, wake_ms)
         else:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from fencepost.codec import BadRecord, loads_own
 from fencepost.core.ids import SEPARATOR, partition_of, side_key, split_key
+from fencepost.core.limits import Claim, Group
 from fencepost.core.links import Fan, Join, Links
 from fencepost.core.machine import new_task, restored_task
 from fencepost.core.task import Definition, Task, TaskState, Work
 from fencepost.wire.definition import read_definition
 from fencepost.wire.fan import FAN, decode_fan
 from fencepost.wire.floor import FLOOR, decode_floor
+from fencepost.wire.limit import CLAIM, GROUP, decode_claim, decode_group
 from fencepost.wire.links import JOIN, LINKS, decode_join, decode_links
 from fencepost.wire.state import decode_state
 from fencepost.wire.work import CHECKPOINT, WORK, decode_checkpoint, decode_work
@@ -96,6 +98,8 @@ class Restore:
         links: dict[str, Links] = {}
         joins: dict[str, list[Join]] = {}
         fans: dict[str, list[Fan]] = {}
+        claims: dict[str, list[Claim]] = {}
+        next_ms: dict[str, float] = {}
         for raw_key, value in self._state.items():
             try:
                 task_id, kind, _number = split_key(raw_key.decode())
@@ -107,6 +111,10 @@ class Restore:
                     checkpoints[task_id] = decode_checkpoint(value)
                 elif kind == LINKS:
                     links[task_id] = decode_links(value)
+                elif kind == CLAIM:
+                    claims.setdefault(task_id, []).append(decode_claim(value))
+                elif kind == GROUP:
+                    next_ms[task_id] = decode_group(value)
                 elif kind == JOIN:
                     joins.setdefault(task_id, []).append(decode_join(value))
                 elif kind == FAN:
@@ -114,9 +122,14 @@ class Restore:
             except (BadRecord, ValueError) as error:
                 out.unreadable[raw_key.decode("utf-8", "backslashreplace").split(SEPARATOR)[0]] = str(error)
         self._read_definitions(out, states)
-        for task_id in (works.keys() | links.keys() | joins.keys() | fans.keys()) - states.keys():
+        named = works.keys() | links.keys() | joins.keys() | fans.keys() | claims.keys() | next_ms.keys()
+        for task_id in named - states.keys():
             states[task_id] = new_task(task_id, out.floor).state
         for task_id, state in states.items():
+            group = None
+            if task_id in claims or task_id in next_ms:
+                in_order = tuple(sorted(claims.get(task_id, ()), key=lambda claim: claim.number))
+                group = Group(in_order, next_ms.get(task_id, 0.0))
             out.tasks[task_id] = restored_task(
                 state,
                 works.get(task_id, ()),
@@ -124,6 +137,7 @@ class Restore:
                 links.get(task_id),
                 joins.get(task_id, ()),
                 fans.get(task_id, ()),
+                group,
             )
         for task_id in out.unreadable:
             out.tasks.pop(task_id, None)

@@ -14,8 +14,11 @@ from fencepost.core.links import MAX_CHILDREN, Links
 from fencepost.core.making import new_history
 from fencepost.core.signals import (
     KIND_OF,
+    Ask,
     Carry,
     GaveBack,
+    GiveBack,
+    Grant,
     ShardDone,
     Signal,
     Subscribe,
@@ -23,6 +26,7 @@ from fencepost.core.signals import (
     UpstreamDone,
     UpstreamMissed,
 )
+from fencepost.core.steps.limit import asked, given_back, granted
 from fencepost.core.steps.move import carried, gave_back
 from fencepost.core.steps.operator import take_control
 from fencepost.core.task import Task
@@ -76,6 +80,9 @@ _TAKERS: Final[dict[type[Signal], Taker]] = {
     ShardDone: shard_done,
     Carry: carried,
     GaveBack: gave_back,
+    Ask: asked,
+    GiveBack: given_back,
+    Grant: granted,
 }
 # A child may be defined before its parent: the parent finds it there when it comes.
-_ALSO_UNDEFINED: Final = frozenset((Subscribe, Unsubscribe, Carry, GaveBack))
+_ALSO_UNDEFINED: Final = frozenset((Subscribe, Unsubscribe, Carry, GaveBack, Ask, GiveBack, Grant))

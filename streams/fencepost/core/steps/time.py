@@ -9,6 +9,7 @@ from fencepost.core.ending import end_work
 from fencepost.core.events import Woken
 from fencepost.core.making import new_drop, with_delayed, with_waiting
 from fencepost.core.slots import fire_slots
+from fencepost.core.steps.limit import grant_due
 from fencepost.core.task import Definition, Outcome, Status, Task
 from fencepost.core.time_limits import TOTAL, WAITED_TOO_LONG, over_by_ms, start_by_ms
 
@@ -20,8 +21,10 @@ def woken(task: Task, event: Woken, now_ms: int) -> tuple[Task, tuple[Command, .
     """
     commands: tuple[Command, ...] = ()
     definition = task.definition
+    if task.group is not None:
+        task, commands = grant_due(task, now_ms)
     if definition is None:
-        return task, ()
+        return task, commands
     if definition.start_timeout_s is not None or definition.total_timeout_s is not None:
         task, commands = _past_limits(task, definition, now_ms)
     while task.delayed and task.delayed[0].due_ms <= now_ms:
