@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from fencepost.core.forgetting import floor_of, forgettable
+from fencepost.core.limits import Group, Limit, Permit
 from fencepost.core.links import Links
 from fencepost.core.machine import new_task
+from fencepost.core.place import Place
 from fencepost.core.recent import KEPT_MS
 from fencepost.core.schedule import Every
 from fencepost.core.task import Outcome, Task, Work
@@ -49,6 +51,9 @@ def test_ids_of_triggers_are_remembered_for_a_day_whatever_the_setting_says() ->
         lambda task: replace(task, delayed=(Work(1, due_ms=10**15),)),
         lambda task: replace(task, checkpoint={"done": 1}),
         lambda task: replace(task, links=Links()),
+        lambda task: replace(task, group=Group()),
+        lambda task: replace(task, state=replace(task.state, place=Place(1))),
+        lambda task: replace(task, state=replace(task.state, permit=Permit(1, Limit("db", 1)))),
         lambda task: replace(task, state=replace(task.state, paused=True)),
         lambda task: replace(task, state=replace(task.state, defined_paused=True)),
         lambda task: replace(task, state=replace(task.state, next_slot_ms=10**15)),
@@ -56,7 +61,7 @@ def test_ids_of_triggers_are_remembered_for_a_day_whatever_the_setting_says() ->
         lambda task: replace(task, definition=definition(schedule=Every(60.0))),
         lambda task: replace(task, definition=definition(after=("before",))),
     ],
-    ids=["waits", "delayed", "checkpoint", "links", "paused", "as paused", "slot", "settles", "schedule", "after"],
+    ids=["waits", "delayed", "checkpoint", "links", "group", "place", "permit", "paused", "as paused", "slot", "settles", "schedule", "after"],
 )  # fmt: skip
 def test_whatever_is_still_to_come_keeps_a_task(kept: object) -> None:
     task, now_ms = idle_since(31)
