@@ -61,7 +61,10 @@ def test_ids_of_triggers_are_remembered_for_a_day_whatever_the_setting_says() ->
         lambda task: replace(task, definition=definition(schedule=Every(60.0))),
         lambda task: replace(task, definition=definition(after=("before",))),
     ],
-    ids=["waits", "delayed", "checkpoint", "links", "group", "place", "permit", "paused", "as paused", "slot", "settles", "schedule", "after"],
+    ids=[
+        "waits", "delayed", "checkpoint", "links", "group", "place", "permit",
+        "paused", "as paused", "slot", "settles", "schedule", "after",
+    ],
 )  # fmt: skip
 def test_whatever_is_still_to_come_keeps_a_task(kept: object) -> None:
     task, now_ms = idle_since(31)

@@ -18,10 +18,8 @@ def forgettable(task: Task, now_ms: int, after_ms: int) -> bool:
     state, definition = task.state, task.definition
     if state.last is None or state.status is not Status.IDLE or state.last.ended_ms + after_ms > now_ms:
         return False
-    if task.waiting or task.delayed or task.checkpoint is not None or task.links is not None or task.group is not None:
+    if task.waiting or task.delayed or task.checkpoint is not None or task.links is not None:
         return False
-    if state.place is not None or state.permit is not None:
-        return False  # where it is, and what it holds, is known nowhere else
     if state.place is not None or state.permit is not None or task.group is not None:
         return False  # where a task is, and who holds what, must never be guessed
     if state.paused or state.defined_paused or state.next_slot_ms is not None or state.not_before_ms > now_ms:
