@@ -198,3 +198,14 @@ def test_ids_cannot_fill_the_memory() -> None:
     rows = {row.task: row.counts["skipped"] for row in counts.rows(T0)}
     assert len(rows) == TASKS + 2
     assert (rows[OTHER], rows["(all)"]) == (50, TASKS + 50)
+
+
+def test_ids_that_are_forgotten_take_no_room_and_leave_no_alert_open() -> None:
+    alarms = Alarms(LIMITS)
+    for number in range(20):
+        told(alarms, *failures(1, 3, task=f"t{number}"))
+    assert len(alarms.open()) == 20
+    for number in range(20):
+        assert told(alarms, event("forgotten", 3, task=f"t{number}")) == [("failing:3", "cleared")]
+    assert alarms.open() == []
+    assert alarms._failures == {}

@@ -75,6 +75,20 @@ def test_a_condition_holds_or_not(table: dict[str, Any], holds: bool) -> None:
     assert all(condition.holds(record()) for condition in parse_conditions(table)) is holds
 
 
+def test_values_are_compared_as_deep_as_a_record_may_be_nested() -> None:
+    """Anybody may write such a record: the work is as much as it is long, not twice as much for each level."""
+
+    def nested(core: object) -> object:
+        for level in range(100):
+            core = [core] if level % 2 else {"a": core}
+        return core
+
+    (condition,) = parse_conditions({"value": nested(1)})
+    for core, holds in ((1, True), (1.0, True), (2, False), (True, False)):
+        made = SourceRecord("orders", 2, 41, b"k", dumps(nested(core)))
+        assert condition.holds(made) is holds
+
+
 @pytest.mark.parametrize(
     ("table", "words"),
     [

@@ -219,7 +219,7 @@ class Owner:
     def _trigger(self, entry: Entry) -> None:
         trigger = read_trigger(entry.raw_key, entry.raw_value, entry.raw_headers, entry.number, entry.at_ms)
         self._meet(trigger.task)
-        if trigger.task not in self.tasks:
+        if trigger.task not in self.tasks and trigger.shard is None:
             raise BadRecord("no task of this ID is defined", "task")
         self._apply(trigger.task, Triggered(trigger))
 

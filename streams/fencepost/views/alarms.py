@@ -69,7 +69,7 @@ class Alarms:
             return [*self._late_start(event), *self._clear(task, event.at_ms, "stuck", "it started")]
         if kind == "missed":
             return self._missed(event)
-        if kind == "deleted":
+        if kind in ("deleted", "forgotten"):
             self._failures.pop(task, None)
             return [found for of in ("failing", "late", "stuck") for found in self._clear(task, event.at_ms, of, kind)]
         if kind not in _ENDS:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fencepost.codec import dumps
 from fencepost.views.record import MISSING, Path, SourceRecord, parse_path
 
 
@@ -49,17 +48,11 @@ def _same(found: Any, wanted: Any) -> bool:
     """Equal as JSON: 1 and 1.0 are, 1 and true are not."""
     if isinstance(found, bool) or isinstance(wanted, bool):
         return found is wanted
-    if isinstance(found, dict | list) or isinstance(wanted, dict | list):
-        return type(found) is type(wanted) and _sorted(found) == _sorted(wanted)
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        return found.keys() == wanted.keys() and all(_same(item, wanted[name]) for name, item in found.items())
+    if isinstance(found, list) and isinstance(wanted, list):
+        return len(found) == len(wanted) and all(map(_same, found, wanted))
     return bool(found == wanted)
-
-
-def _sorted(value: Any) -> bytes:
-    if isinstance(value, dict):
-        return dumps([[name, _sorted(value[name]).decode()] for name in sorted(value)])
-    if isinstance(value, list):
-        return dumps([_sorted(item).decode() for item in value])
-    return dumps(value)
 
 
 def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:

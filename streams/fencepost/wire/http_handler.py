@@ -104,10 +104,11 @@ def _sends_payload(method: str, body: str | None) -> bool:
     return body == "payload"
 
 
-def _statuses(items: list[int | str], field: str) -> tuple[tuple[int, int], ...]:
+def _statuses(items: list[int | float | str], field: str) -> tuple[tuple[int, int], ...]:
     ranges = []
     for item in items:
-        low, _, high = str(item).partition("-")
+        # JSON Schema counts 404.0 as an integer too.
+        low, _, high = (item if isinstance(item, str) else str(int(item))).partition("-")
         ranges.append((int(low), int(high or low)))
         if not 100 <= ranges[-1][0] <= ranges[-1][1] <= 599:
             raise BadRecord(f"{item!r} is no range of statuses; allowed: 100 to 599, low end first", f"handler.{field}")

@@ -236,13 +236,15 @@ class Intake:
                 raise self._unreadable(trigger.task)
             if nowhere is not None:
                 raise nowhere
-            if known is None and definition is None:
+            if known is None and definition is None and trigger.shard is None:
                 raise BadRecord("no task of this ID is defined", "task")
         except BadRecord as bad:
             self._dead_letter(partition, part, message, bad)
             return Taken.ASIDE
         if known is None or known.definition is None:
             self._meet(partition, part, trigger.task, now_ms)
+            if definition is None:  # of a shard that is gone: the task it was part of waits for a word on it
+                partition.tasks.setdefault(trigger.task, partition.task(trigger.task))
             known = partition.tasks[trigger.task]
         if known.state.place is not None and self._handed_on(partition, part, message, known):
             return Taken.ASIDE

@@ -45,7 +45,8 @@ def _past_limits(task: Task, definition: Definition, now_ms: int) -> tuple[Task,
     if late:
         for work in late:
             commands += (*leave_out(task, work, WAITED_TOO_LONG, now_ms), new_drop(work.seq))
-        task = with_waiting(task, tuple([work for work in task.waiting if work not in late]))
+        gone = {work.seq for work in late}
+        task = with_waiting(task, tuple([work for work in task.waiting if work.seq not in gone]))
     work_on = task.state.work
     if task.state.status is Status.BACKOFF and work_on is not None:
         over_ms = over_by_ms(definition, work_on)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 _USUAL_PORTS = {"http": 80, "https": 443}
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_LOCAL_NAT64 = ipaddress.IPv6Network("64:ff9b:1::/48")  # RFC 8215: wraps addresses of the own network
+_COMPATIBLE = ipaddress.IPv6Network("::/96")  # RFC 4291: an IPv4 address at the end of zeros
+_NUMBERS = re.compile(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+)){0,3}\.?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,11 @@ class AllowedHosts:
             allowed = ", ".join(entry.text for entry in self._entries) or "none"
             return f"handler.url: {host}:{port} is not on this worker's list of hosts (allowed: {allowed})"
         address = _address(host)
-        if address is not None and not self.exactly(host, port) and not is_public(address):
+        if self.exactly(host, port):
+            return None
+        if address is None and _NUMBERS.fullmatch(host.lower()):
+            return f"handler.url: {host} is an address in a form that only some read as one; allowed: four numbers"
+        if address is not None and not is_public(address):
             return f"handler.url: {host} is no public address, and this worker's list does not name it"
         return None
 
@@ -69,6 +77,8 @@ def is_public(address: str) -> bool:
     except ValueError:
         return False
     if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed in _LOCAL_NAT64 or parsed in _COMPATIBLE:
+            return False
         inner = parsed.ipv4_mapped or parsed.sixtofour
         if parsed in _NAT64:
             inner = ipaddress.IPv4Address(int(parsed) & 0xFFFFFFFF)
