@@ -492,3 +492,14 @@ def test_a_signal_that_is_left_out_leaves_no_state_behind() -> None:
     play.signal(UpstreamDone("c", "succeeded", ("other",)), "other", 3)
     assert play.task is before
     assert play.of(Send) == [Send("other", Unsubscribe())]
+
+
+def test_nothing_is_kept_of_a_task_that_ran_after_others_and_never_did_for_a_cycle() -> None:
+    """Else it could not be forgotten while its owner lives, and could once another has it."""
+    net = Net(a=[], b=[], c=["a", "b"])
+    net.trigger("a", "one")
+    net.run("a")
+    net.deliver_all()
+    assert len(net.tasks["c"].links.joins) == 1  # type: ignore[union-attr]
+    net.define("c", after=())
+    assert net.tasks["c"].links is None

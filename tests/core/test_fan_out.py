@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from itertools import permutations, product
 from typing import Any
 
@@ -295,27 +294,3 @@ def test_what_a_stranger_says_of_a_shard_changes_nothing() -> None:
     net.deliver_all()
     assert len(gathered(net)) == 1
     assert net.told("t", "skipped")[0]["cause"] == "its shards were gathered"
-
-
-def test_a_late_replay_does_not_count_for_another_request_of_the_same_number() -> None:
-    """Numbers start again at 1 where a task was idle for so long that it was forgotten."""
-    net = Net(t={"shards": 1})
-    fan_out(net, id="old")
-    net.run("t/shard/0", FAILED)
-    old = net.waiting["t/shard/0", "t"][0]
-    net.deliver_all()
-    del net.tasks["t"]
-    net.records.clear()
-    net.define("t", shards=1)
-    fan_out(net, id="new")
-    assert [fan.number for fan in net.tasks["t"].links.fans] == [1]  # type: ignore[union-attr]
-    net.waiting["t/shard/0", "t"] = deque([old])
-    net.deliver_all()
-    assert net.told("t", "skipped")[-1]["cycle"] == "run:t/old"
-    assert [item["outcome"] for item in gathered(net)] == ["failed"]
-    net.run("t/shard/0")
-    net.deliver_all()
-    assert [(item["cycle"], item["outcome"]) for item in gathered(net)] == [
-        ("run:t/old", "failed"),
-        ("run:t/new", "succeeded"),
-    ]

@@ -86,7 +86,7 @@ def shard_done(task: Task, signal: ShardDone, sender: str, now_ms: int) -> tuple
     """The request of a shard has ended."""
     links = task.links or Links()
     fan = next((known for known in links.fans if known.number == signal.number), None)
-    if fan is None or not 0 <= signal.shard < fan.shards or not _of_cycle(fan, signal.cycle):
+    if fan is None or not 0 <= signal.shard < fan.shards:
         return task, (left_out_of_cycle(signal.cycle, sender, GATHERED, now_ms),)
     fan = _with_end(fan, signal)
     if len(fan.done) < fan.shards:
@@ -101,11 +101,6 @@ def shard_done(task: Task, signal: ShardDone, sender: str, now_ms: int) -> tuple
     task, put = _keep(task, fan)
     fields = {"shards": fan.shards, "failed_shards": failed}
     return _end(task, fan, "failed", now_ms, fields, put)
-
-
-def _of_cycle(fan: Fan, cycle: str) -> bool:
-    """Numbers start again where the task was forgotten meanwhile, and a letter of a shard was replayed late."""
-    return fan.work.origin is None or fan.work.origin.cycle == cycle
 
 
 def define_shards(task: Task, definition: Definition, count: int) -> tuple[Task, Commands]:

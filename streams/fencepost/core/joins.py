@@ -118,8 +118,7 @@ def unfollow(task: Task, now_ms: int) -> tuple[Task, Commands]:
     for join in links.joins:
         task, more = _close(task, join, "deleted", now_ms)
         commands += more
-    assert task.links is not None
-    task, put = keep_links(task, replace(task.links, parents=()))
+    task, put = keep_links(task, replace(task.links or Links(), parents=()))
     return task, (*commands, *put)
 
 
@@ -241,7 +240,9 @@ def _drop(task: Task, join: Join) -> tuple[Task, Commands]:
     others = _others(links, join)
     if len(others) == len(links.joins):
         return task, ()  # it never had a record
-    return with_links(task, replace(links, joins=others)), (DropJoin(join.number),)
+    links = replace(links, joins=others)
+    nothing = links.empty and not others and not links.fans  # kept, it would keep the task from being forgotten
+    return with_links(task, None if nothing else links), (DropJoin(join.number),)
 
 
 def _others(links: Links, join: Join) -> tuple[Join, ...]:
