@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         at,
         every,
     )
-    from fencepost.client import Client, Handle, RunFailed
+    from fencepost.client import Client, Handle, NotKept, RunFailed
     from fencepost.run_context import RunContext
     from fencepost.settings import Settings, SettingsError
     from fencepost.views.record import SourceRecord
@@ -43,6 +43,7 @@ __all__ = [
     "Handle",
     "Http",
     "Limit",
+    "NotKept",
     "Once",
     "Retry",
     "RunContext",
@@ -73,6 +74,7 @@ _HOMES = {
     "Retry": "fencepost.app",
     "Client": "fencepost.client",
     "Handle": "fencepost.client",
+    "NotKept": "fencepost.client",
     "RunFailed": "fencepost.client",
     "RunContext": "fencepost.run_context",
     "Settings": "fencepost.settings",

@@ -36,6 +36,7 @@ from fencepost.core.schedule import (
     several,
 )
 from fencepost.core.task import (
+    CatchUp,
     CommandHandler,
     Definition,
     Handler,
@@ -79,6 +80,7 @@ _CHOICES: Mapping[str, type[StrEnum]] = {
     "on_interruption": OnInterruption,
     "on_handover": OnHandover,
     "isolation": Isolation,
+    "catch_up": CatchUp,
     "when": When,
 }
 
@@ -167,11 +169,12 @@ class App:
 
         schedule: one, or a list of several.
         timeout: seconds, or a duration such as "5m". overlap: skip, buffer_one (default with a schedule), buffer_all
-        (default without), cancel, terminate. on_interruption: retry, resume, skip. on_handover: finish, stop.
+        (default without), cancel, terminate, batch. on_interruption: retry, resume, skip. on_handover: finish, stop.
         isolation: shared, own. name: what task files call the function; by default its own name. more: other fields
-        of a definition (`lease_ttl_s`, `grace_s`, `settle_s`, `max_losses`, `catch_up_s`, `priority`, `payload`,
-        `buffer_limit`, `strict_stop`, `paused`, `description`, `start_timeout_s`, `heartbeat_s`, `total_timeout_s`,
-        `after`, `when`, `propagate_failure`, `shards`, `map`, `chunk`). Raises AppError.
+        of a definition (`lease_ttl_s`, `grace_s`, `settle_s`, `max_losses`, `catch_up`, `catch_up_s`, `priority`,
+        `payload`, `buffer_limit`, `batch_limit`, `strict_stop`, `paused`, `description`, `start_timeout_s`,
+        `heartbeat_s`, `total_timeout_s`, `after`, `when`, `propagate_failure`, `shards`, `map`,
+        `chunk`). Raises AppError.
         """
 
         def declare(function: _F) -> _F:
@@ -301,13 +304,33 @@ class App:
         """End the run that is on, and what waits unless `waiting` is False."""
         self.client.cancel(task, reason, waiting=waiting)
 
-    def pause(self, task: str, reason: str | None = None) -> None:
-        """Hold back every start of the task."""
-        self.client.pause(task, reason)
+    def pause(self, task: str, reason: str | None = None, *, on_resume: str | None = None) -> None:
+        """Hold back every start of the task. on_resume: miss, latest or all of the slots of the pause; see `Client`."""
+        self.client.pause(task, reason, on_resume=on_resume)
 
     def resume(self, task: str) -> None:
         """Let the task start again."""
         self.client.resume(task)
+
+    def rerun(
+        self,
+        task: str,
+        epoch: int | None = None,
+        *,
+        slot: str | datetime | None = None,
+        payload: Any = ...,
+        id: str | None = None,
+        priority: int | None = None,
+    ) -> Handle:
+        """Run a past run again, or a slot. payload: another one than it had. See `Client.rerun`."""
+        given = {} if payload is ... else {"payload": payload}
+        return self.client.rerun(task, epoch, slot=slot, id=id, priority=priority, **given)
+
+    def backfill(
+        self, task: str, since: str | datetime, until: str | datetime, *, again: bool = False, id: str | None = None
+    ) -> None:
+        """Have the slots of a past range run, one after the other. See `Client.backfill`."""
+        self.client.backfill(task, since, until, again=again, id=id)
 
     def delete(self, task: str) -> None:
         """Take the task's own definition away."""
@@ -377,6 +400,8 @@ def _definition(task: str, handler: Handler, *, overlap: Overlap | str | None = 
             raise AppError(f"task {task!r}: {name}: not together with pool yet")
     if "when" in fields:
         fields["when"] = _chosen(When, "when", fields["when"])
+    if "catch_up" in fields:
+        fields["catch_up"] = _chosen(CatchUp, "catch_up", fields["catch_up"])
     if overlap is None:
         overlap = default_overlap(schedule)
     try:

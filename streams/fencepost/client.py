@@ -11,7 +11,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from fencepost.codec import BadRecord
-from fencepost.core.ids import check_task_id, partition_of
+from fencepost.core import ids
+from fencepost.core.backfills import MOST_LEFT_OUT
+from fencepost.core.ids import check_task_id
 from fencepost.core.task import Definition, Outcome, TaskState
 from fencepost.core.times import parse_duration, parse_rfc3339
 from fencepost.kafka.namespace import NamespaceInfo, load_namespace
@@ -19,8 +21,9 @@ from fencepost.kafka.producer import Outgoing, Producer, Sent
 from fencepost.kafka.scan import Record, scan, scan_key
 from fencepost.kafka.tail import Tail
 from fencepost.kafka.topics import Topics
+from fencepost.repeat import NotKept, past_request, succeeded_slots
 from fencepost.settings import Settings
-from fencepost.wire.control import encode_control
+from fencepost.wire.control import encode_backfill, encode_backfill_stop, encode_control, encode_rerun
 from fencepost.wire.dead_letter import DeadLetter, decode_dead_letter
 from fencepost.wire.definition import definition_from_json, definition_to_json, encode_definition
 from fencepost.wire.headers import ce_headers
@@ -31,6 +34,9 @@ from fencepost.wire.trigger import encode_trigger
 if TYPE_CHECKING:
     from fencepost.audit.verify import Verdict
 
+__all__ = ["AS_IT_WAS", "Client", "Handle", "NotKept", "RunFailed", "RunStatus"]
+
+AS_IT_WAS: Any = object()  # the payload of a rerun, unless another one is given
 _ENDS = {outcome.value for outcome in Outcome}
 # Brokers' clocks differ a little, and the first event of a run may lie on another broker than its trigger.
 _LOOK_BACK_MS = 60_000
@@ -78,6 +84,7 @@ class Handle:
     partition: int
     offset: int
     at_ms: int
+    topic: str | None = None  # that it was sent to; None: triggers
 
     def status(self) -> RunStatus:
         """Where it stands now, from the history."""
@@ -129,7 +136,7 @@ class Handle:
 
     def _refusal(self, records: Iterable[Record]) -> RunStatus | None:
         """The dead letter that this trigger became, if it is among the records."""
-        place = (self.client.topics.triggers, self.partition, self.offset)
+        place = (self.topic or self.client.topics.triggers, self.partition, self.offset)
         for record in records:
             letter = _letter(record)
             if letter is not None and (letter.topic, letter.partition, letter.offset) == place and letter.epoch is None:
@@ -186,7 +193,7 @@ class Client:
             id=trigger_id,
             payload=payload,
             delay_s=None if delay is None else _delay_s(delay),
-            run_at_ms=None if run_at is None else _run_at_ms(run_at),
+            run_at_ms=None if run_at is None else _time_ms(run_at, "run_at"),
             priority=priority,
             headers=None if headers is None else dict(headers),
             cycle=cycle,
@@ -198,13 +205,79 @@ class Client:
         """End the run that is on, and what waits unless `waiting` is False."""
         return self._control(task, encode_control("cancel", reason=reason, waiting=None if waiting else False))
 
-    def pause(self, task: str, reason: str | None = None) -> Sent:
-        """Hold back every start of the task; slots of the pause count as missed."""
-        return self._control(task, encode_control("pause", reason=reason))
+    def pause(self, task: str, reason: str | None = None, *, on_resume: str | None = None) -> Sent:
+        """Hold back every start of the task.
+
+        on_resume: what becomes of the slots of the pause: "miss" (unless said otherwise, they count as missed),
+        "latest" (the newest one runs), or "all" (they run one after the other).
+        """
+        return self._control(task, encode_control("pause", reason=reason, on_resume=on_resume))
 
     def resume(self, task: str) -> Sent:
         """Let the task start again."""
         return self._control(task, encode_control("resume"))
+
+    def rerun(
+        self,
+        task: str,
+        epoch: int | None = None,
+        *,
+        slot: str | datetime | None = None,
+        payload: Any = AS_IT_WAS,
+        id: str | None = None,
+        priority: int | None = None,
+    ) -> Handle:
+        """Run a past run again: `epoch`, or the last one; or a slot, whether it ever ran or not.
+
+        It is a new request with what the past run was given, unless `payload` says otherwise. For a slot, and where a
+        run got the definition's payload, that is the definition's of now. Raises NotKept (the run, or its payload, is
+        no longer in Kafka), BadRecord, DeliveryFailed, DeliveryUnknown.
+        """
+        if epoch is not None and slot is not None:
+            raise BadRecord("epoch and slot exclude each other; give one of them", "slot")
+        given = payload is not AS_IT_WAS
+        past = None
+        slot_ms = None if slot is None else _time_ms(slot, "slot")
+        if slot_ms is None:
+            past = past_request(self, _task(task), epoch, with_payload=not given)
+            slot_ms = past.slot_ms
+        request_id = uuid.uuid4().hex if id is None else id
+        value = encode_rerun(
+            id=request_id,
+            epoch=None if past is None else past.epoch,
+            slot_ms=slot_ms,
+            payload=payload if given else None if past is None else past.payload,
+            headers=None if past is None else past.headers,
+            priority=priority if priority is not None or past is None else past.priority,
+        )
+        sent = self._send(self.topics.control, "control", task, value, request_id)
+        return Handle(self, task, request_id, sent.partition, sent.offset, sent.at_ms, self.topics.control)
+
+    def backfill(
+        self,
+        task: str,
+        since: str | datetime,
+        until: str | datetime,
+        *,
+        again: bool = False,
+        id: str | None = None,
+    ) -> Sent:
+        """Have the slots of a past range run, oldest first and one after the other, behind all other requests.
+
+        Those that have succeeded, as far as history tells, are left out unless `again`. id: names it in history.
+        Raises BadRecord, also where more slots would have to be left out than fit; then narrow the range.
+        """
+        since_ms, until_ms = _time_ms(since, "since"), _time_ms(until, "until")
+        left_out = [] if again else succeeded_slots(self, _task(task), since_ms, until_ms)
+        if len(left_out) > MOST_LEFT_OUT:
+            reason = f"{len(left_out)} slots of the range ran already; at most {MOST_LEFT_OUT} can be left out"
+            raise BadRecord(f"{reason}: narrow the range, or have them run again", "since")
+        backfill_id = uuid.uuid4().hex[:8] if id is None else id
+        return self._control(task, encode_backfill(backfill_id, since_ms, until_ms, left_out))
+
+    def stop_backfill(self, task: str, reason: str | None = None) -> Sent:
+        """No more slots of the task's backfill are to run; the run that is on goes on."""
+        return self._control(task, encode_backfill_stop(reason))
 
     def apply(self, definitions: Iterable[Definition]) -> list[Sent]:
         """Publish definitions: all of them are checked before the first is sent.
@@ -227,12 +300,12 @@ class Client:
             values.append((definition.task, encode_definition(definition)))
         headers = {name: raw.decode() for name, raw in ce_headers("definition", "", self._source)[:4]}
         return self.producer.send_all(
-            Outgoing(self.topics.tasks, task, value, headers, self._partition(task)) for task, value in values
+            Outgoing(self.topics.tasks, task, value, headers, self.partition_of(task)) for task, value in values
         )
 
     def delete(self, task: str) -> Sent:
         """Take the task's own definition away: no more slots, nothing waits; its history stays."""
-        return self.producer.send(Outgoing(self.topics.tasks, _task(task), None, {}, self._partition(task)))
+        return self.producer.send(Outgoing(self.topics.tasks, _task(task), None, {}, self.partition_of(task)))
 
     def state(self, task: str) -> TaskState | None:
         """What the owner last recorded of the task; None if nothing. Raises BadRecord for a version not known here."""
@@ -243,7 +316,7 @@ class Client:
 
     def history(self, task: str, since_ms: int | None = None) -> list[HistoryRecord]:
         """The task's events in order, from `since_ms` (append time) on."""
-        number = self._partition(_task(task))
+        number = self.partition_of(_task(task))
         start = {} if since_ms is None else self._start(self.topics.runs, number, since_ms)
         events = (_history(record, task) for record in scan(self.settings, self.topics.runs, [number], start))
         return [event for event in events if event is not None]
@@ -272,7 +345,7 @@ class Client:
 
     def follow(self, task: str, since_ms: int | None = None) -> Tail:
         """The history topic's partition of the task, as it grows; other tasks' events are in it too."""
-        return Tail(self.settings, self.topics.runs, [self._partition(task)], since_ms)
+        return Tail(self.settings, self.topics.runs, [self.partition_of(task)], since_ms)
 
     def follow_refusals(self, partition: int, since_ms: int | None = None) -> Tail:
         """The dead letters of one partition, as they come."""
@@ -306,16 +379,16 @@ class Client:
     def _source(self) -> str:
         return f"/fencepost/{self.settings.namespace}/client"
 
-    def _partition(self, task: str) -> int:
+    def partition_of(self, task: str) -> int:
         """Where the task's owner looks, by the namespace's count: a topic that grew meanwhile changes nothing."""
-        return partition_of(task.encode(), self.info.partitions)
+        return ids.partition_of(task.encode(), self.info.partitions)
 
     def _control(self, task: str, value: bytes) -> Sent:
         return self._send(self.topics.control, "control", task, value, uuid.uuid4().hex)
 
     def _send(self, topic: str, kind: str, task: str, value: bytes, event_id: str) -> Sent:
         headers = {name: raw.decode() for name, raw in ce_headers(kind, _task(task), self._source, event_id)}
-        return self.producer.send(Outgoing(topic, task, value, headers, self._partition(task)))
+        return self.producer.send(Outgoing(topic, task, value, headers, self.partition_of(task)))
 
     def _start(self, topic: str, number: int, since_ms: int) -> dict[int, int]:
         with Tail(self.settings, topic, [number], since_ms) as tail:
@@ -338,13 +411,13 @@ def _delay_s(delay: str | float | timedelta) -> float:
         raise BadRecord(str(error), "delay") from error
 
 
-def _run_at_ms(run_at: str | datetime) -> int:
-    if isinstance(run_at, datetime):
-        return _at_ms(run_at, "run_at")
+def _time_ms(at: str | datetime, field: str) -> int:
+    if isinstance(at, datetime):
+        return _at_ms(at, field)
     try:
-        return parse_rfc3339(run_at)
+        return parse_rfc3339(at)
     except ValueError as error:
-        raise BadRecord(str(error), "run_at") from error
+        raise BadRecord(str(error), field) from error
 
 
 def _at_ms(at: datetime, field: str) -> int:
@@ -373,7 +446,8 @@ def _letter(record: Record) -> DeadLetter | None:
 def after(status: RunStatus, event: HistoryRecord, trigger_id: str) -> RunStatus:
     """Where the trigger stands after an event of its task. Ends with `retry_at` are not the end of the trigger."""
     fields = event.fields
-    if fields.get("trigger") != trigger_id or status.done:
+    requests = (fields, *fields.get("batch", ()))
+    if status.done or all(request.get("trigger") != trigger_id for request in requests):
         return status
     attempt, cause = fields.get("attempt"), fields.get("error") or fields.get("given_up") or fields.get("cause")
     if event.kind == "triggered":

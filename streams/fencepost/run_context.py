@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
@@ -51,6 +51,7 @@ class RunContext:
     __slots__ = (
         "_deadline_boot_s",
         "_link",
+        "_payloads",
         "_scheduled_for_ms",
         "_token",
         "attempt",
@@ -83,6 +84,7 @@ class RunContext:
         upstream: Mapping[str, Any] | None = None,
         shard: int | None = None,
         shards: int | None = None,
+        payloads: Sequence[Any] | None = None,
     ) -> None:
         self.task_id = task_id
         self.epoch = epoch
@@ -99,6 +101,7 @@ class RunContext:
         self.upstream = upstream if upstream is not None else {}
         self.shard = shard
         self.shards = shards
+        self._payloads = payloads
 
     def __repr__(self) -> str:
         return f"RunContext(task_id={self.task_id!r}, epoch={self.epoch}, attempt={self.attempt})"
@@ -107,6 +110,11 @@ class RunContext:
     def namespace(self) -> str:
         """The namespace of the worker. An epoch is of a task, and a task ID means something within a namespace."""
         return _namespace
+
+    @property
+    def payloads(self) -> Sequence[Any]:
+        """The payloads of all requests of a batch (overlap "batch"), in order; of another run its own alone."""
+        return (self.payload,) if self._payloads is None else self._payloads
 
     @property
     def scheduled_for(self) -> datetime | None:

@@ -11,16 +11,19 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from fencepost.core.commands import (
     Command,
     DropCheckpoint,
+    DropLeftOut,
     DropWork,
     GiveUp,
     History,
     Launch,
     PutCheckpoint,
+    PutLeftOut,
     PutWork,
     Stop,
 )
 from fencepost.core.events import (
     Adopted,
+    Backfilled,
     Cancelled,
     Checkpointed,
     Defined,
@@ -36,9 +39,21 @@ from fencepost.core.events import (
     Woken,
 )
 from fencepost.core.machine import IllegalEvent, new_task, restored_task, startable, step, wake_at_ms
+from fencepost.core.making import CATCH_UP
 from fencepost.core.schedule import Cron, Every, Once
 from fencepost.core.table import TABLE
-from fencepost.core.task import Cause, Definition, OnInterruption, Outcome, Overlap, Retry, Status, Work
+from fencepost.core.task import (
+    CatchUp,
+    Cause,
+    Definition,
+    OnInterruption,
+    OnResume,
+    Outcome,
+    Overlap,
+    Retry,
+    Status,
+    Work,
+)
 from fencepost.core.times import parse_rfc3339
 from fencepost.wire.state import decode_state, encode_state
 from fencepost.wire.work import decode_work, encode_work
@@ -52,11 +67,15 @@ definitions = st.builds(
     schedule=schedules,
     overlap=st.sampled_from(Overlap),
     buffer_limit=st.integers(1, 4),
+    batch_limit=st.integers(1, 4),
+    start_timeout_s=st.sampled_from([None, None, 90.0]),
+    total_timeout_s=st.sampled_from([None, None, 90.0]),
     retry=st.builds(Retry, attempts=st.integers(1, 3), delay_s=st.sampled_from([0.0, 1.0, 30.0])),
     on_interruption=st.sampled_from(OnInterruption),
     max_losses=st.integers(0, 2),
     settle_s=st.sampled_from([0.0, 0.0, 5.0]),
     catch_up_s=st.sampled_from([0.0, 90.0, 3600.0]),
+    catch_up=st.sampled_from(CatchUp),
     payload=st.sampled_from([None, {"default": 1}]),
     paused=st.sampled_from([False, False, False, True]),
 )
@@ -80,7 +99,9 @@ class TaskHistory(RuleBasedStateMachine):
         self.launched: list[int] = []
         self.slots: list[int] = []  # those that were decided on: they wait, or were skipped at once
         self.left: list[int] = []  # those of them that waited and were skipped then
-        self.missed_until_ms = -1
+        self.missed: list[tuple[int, int]] = []
+        self.left_out: tuple[int, ...] = ()
+        self.caught_up: list[int] = []  # slots that ran late, one after the other
 
     # -- the shell --
 
@@ -110,6 +131,12 @@ class TaskHistory(RuleBasedStateMachine):
             self.records[command.work.seq] = encode_work(TASK, command.work, "lane", "nonce")
         elif isinstance(command, DropWork):
             del self.records[command.seq]  # a record that is not there must not be dropped
+        elif isinstance(command, PutLeftOut):
+            assert not self.left_out
+            self.left_out = command.slots_ms
+        elif isinstance(command, DropLeftOut):
+            assert self.left_out
+            self.left_out = ()
         elif isinstance(command, PutCheckpoint):
             self.checkpoint = command.data
         elif isinstance(command, DropCheckpoint):
@@ -117,6 +144,13 @@ class TaskHistory(RuleBasedStateMachine):
             self.checkpoint = None
         elif isinstance(command, Launch):
             assert not self.launched or command.run.epoch > self.launched[-1]
+            if command.work.asked_by == CATCH_UP and command.work.attempt == 1 and not command.work.past:
+                slot_ms = command.work.slot_ms
+                assert slot_ms is not None
+                assert slot_ms not in self.slots
+                assert not any(first <= slot_ms <= last for first, last in self.missed)
+                assert not self.caught_up or slot_ms > self.caught_up[-1]
+                self.caught_up.append(slot_ms)
             self.launched.append(command.run.epoch)
         elif isinstance(command, Stop):
             assert self.launched[-1] == command.epoch
@@ -129,14 +163,19 @@ class TaskHistory(RuleBasedStateMachine):
         fields, kind = history.fields, history.kind
         if kind == "missed":
             first, last = parse_rfc3339(fields["first"]), parse_rfc3339(fields["last"])
-            assert self.missed_until_ms < first <= last
-            self.missed_until_ms = last
+            assert first <= last
+            assert not any(first <= other_last and other_first <= last for other_first, other_last in self.missed)
+            assert not any(first <= slot_ms <= last for slot_ms in self.caught_up)
+            self.missed.append((first, last))
         if kind == "skipped" and "slot" in fields and fields["cause"] in ("overlap", "buffer full"):
             # Skipped at once, or after it waited.
             (self.left if parse_rfc3339(fields["slot"]) in self.slots else self.slots).append(
                 parse_rfc3339(fields["slot"])
             )
-        id = fields.get("trigger")
+        for request in (fields, *fields.get("batch", ())):
+            self._read_request(request.get("trigger"), kind, fields)
+
+    def _read_request(self, id: str | None, kind: str, fields: dict[str, Any]) -> None:
         if id is None or kind in ("started", "triggered", "adopted") or "retry_at" in fields:
             return
         assert kind in ("skipped", "succeeded", "failed", "timed_out", "cancelled", "interrupted")
@@ -191,7 +230,7 @@ class TaskHistory(RuleBasedStateMachine):
 
     def _room(self, given: Definition) -> int:
         """How many requests of a task may be on or wait, by its overlap policy."""
-        room = {Overlap.SKIP: 1, Overlap.BUFFER_ALL: 1 + given.buffer_limit}
+        room = {Overlap.SKIP: 1, Overlap.BUFFER_ALL: 1 + given.buffer_limit, Overlap.BATCH: 1 + given.buffer_limit}
         return room.get(given.overlap, 2)
 
     @precondition(lambda self: self.sent)
@@ -253,6 +292,18 @@ class TaskHistory(RuleBasedStateMachine):
         self.control_offset += 1
         self.act(kind(self.control_offset) if kind is Resumed else kind(self.control_offset, reason))
 
+    @rule(on_resume=st.sampled_from(OnResume))
+    def pause_for(self, on_resume: OnResume) -> None:
+        self.control_offset += 1
+        self.act(Paused(self.control_offset, None, on_resume))
+
+    @rule(hours=st.integers(0, 3), again=st.booleans(), stop=st.sampled_from([False, False, True]))
+    def backfill(self, hours: int, again: bool, stop: bool) -> None:
+        self.control_offset += 1
+        left_out = () if again else tuple(sorted({*self.slots, *self.caught_up}))
+        since_ms = self.now_ms - hours * HOUR
+        self.act(Backfilled(self.control_offset, "b", since_ms, self.now_ms, left_out, stop))
+
     @rule()
     def wake(self) -> None:
         self.act(Woken())
@@ -276,7 +327,7 @@ class TaskHistory(RuleBasedStateMachine):
         before = self.task
         works = [decode_work(value) for value in self.records.values()]
         state = decode_state(encode_state(before.state, "lane", "nonce"))
-        self.task = restored_task(state, works, self.checkpoint)
+        self.task = restored_task(state, works, self.checkpoint, left_out=self.left_out)
         if self.definition is not None:
             self.act(Defined(self.definition, restored=True))
         assert self.task.state == before.state
@@ -307,9 +358,14 @@ class TaskHistory(RuleBasedStateMachine):
         expected = {work.seq: work for work in (*self.task.waiting, *self.task.delayed)}
         work = self.task.state.work
         if work is not None and work.own_record:
-            expected[work.seq] = work
+            expected |= {each.seq: each for each in (work, *work.members)}
         assert self.records.keys() == expected.keys()
         assert self.checkpoint == self.task.checkpoint
+
+    @invariant()
+    def what_a_backfill_leaves_out_is_on_record_while_it_lasts(self) -> None:
+        assert self.left_out == self.task.left_out
+        assert not self.left_out or self.task.state.backfill is not None
 
     @invariant()
     def no_slot_is_decided_on_twice(self) -> None:
@@ -321,7 +377,9 @@ class TaskHistory(RuleBasedStateMachine):
     @invariant()
     def waiting_work_is_in_order(self) -> None:
         waiting = self.task.waiting
-        assert list(waiting) == sorted(waiting, key=lambda work: (work.priority, work.seq))
+        for priority in range(10):
+            level = [work.seq for work in waiting if work.priority == priority]
+            assert level == sorted(level)
         assert list(self.task.delayed) == sorted(self.task.delayed, key=lambda work: work.due_ms)
 
     @invariant()
@@ -331,12 +389,13 @@ class TaskHistory(RuleBasedStateMachine):
         assert len(value) <= 4096
         read = decode_state(value)
         if state.work is not None and state.work.own_record:
-            read = restored_task(read, [decode_work(self.records[state.work.seq])]).state
+            own = (state.work, *state.work.members)
+            read = restored_task(read, [decode_work(self.records[work.seq]) for work in own]).state
         assert read == state
 
     def _held(self) -> list[Work]:
         work = self.task.state.work
-        return [*self.task.waiting, *self.task.delayed, *([] if work is None else [work])]
+        return [*self.task.waiting, *self.task.delayed, *([] if work is None else [work, *work.members])]
 
 
 TestTaskHistory = TaskHistory.TestCase

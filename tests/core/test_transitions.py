@@ -8,6 +8,7 @@ import pytest
 
 from fencepost.core.events import (
     Adopted,
+    Backfilled,
     Cancelled,
     Checkpointed,
     Defined,
@@ -16,6 +17,7 @@ from fencepost.core.events import (
     Event,
     Interrupted,
     Paused,
+    Rerun,
     Resumed,
     Signalled,
     Started,
@@ -41,6 +43,8 @@ EVENTS: dict[type, Event] = {
     Checkpointed: Checkpointed(1, {"at": 7}),
     Cancelled: Cancelled(),
     Paused: Paused(),
+    Rerun: Rerun(epoch=1),
+    Backfilled: Backfilled(id="x"),
     Resumed: Resumed(),
     Signalled: Signalled(Subscribe(), 100, "child"),
 }

@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fencepost.codec import dumps
 from fencepost.core.task import Retry
+from fencepost.core.times import parse_rfc3339
 from tests.faults.proxy import Action, Api, Proxy
-from tests.scenarios.stage import Stage, on_stage, python_task
+from tests.scenarios.stage import Stage, on_stage, produce, python_task
 
 if TYPE_CHECKING:
     from fencepost.broker import Cluster
@@ -94,3 +96,51 @@ def test_e03_a_trigger_whose_answer_is_lost_again_and_again_runs_once(
         assert [kind for kind, _ in stage.world.kinds("t/once")].count("started") == 2
         sent = [record for record in stage.world.records(triggers) if record.key == b"t/once"]
         assert len(sent) == 2
+
+
+def test_a_past_run_a_slot_and_a_record_run_again_with_what_they_were_given(stage: Stage, tmp_path: Path) -> None:
+    stage.start_all("a")
+    stage.trigger("t/again", id="first", payload={"seconds": 0.02, "n": 1}, headers={"a": "b"})
+    stage.wait_kind("t/again", "succeeded", 1)
+    stage.cli("rerun", "t/again", "1", "--wait")
+    stage.cli("rerun", "t/again", "--wait")  # the last one, which was a rerun itself
+    started = [event for event in stage.world.history("t/again") if event["kind"] == "started"]
+    assert [event.get("asked_by") for event in started] == [None, "rerun of epoch 1", "rerun of epoch 2"]
+    sent = [json.loads(record.value or b"") for record in stage.world.records(stage.world.topics.control)]
+    assert [(body["payload"], body["headers"]) for body in sent] == [({"seconds": 0.02, "n": 1}, {"a": "b"})] * 2
+
+    slot = "2026-01-01T02:00:00Z"
+    stage.define(python_task("slotted"))
+    stage.wait_kind("slotted", "defined")
+    produce(stage.world.bootstrap, stage.world.topics.control, b"slotted", dumps({"op": "rerun", "slot": slot}))
+    stage.wait_kind("slotted", "succeeded", 1)
+    assert stage.wait_line("slotted").slot_ms == parse_rfc3339(slot)
+
+    refused = stage.cli("rerun", "t/again", "77", expect=1)
+    assert "history does not tell of epoch 77" in refused.stderr
+    produce(stage.world.bootstrap, stage.world.topics.control, b"slotted", dumps({"op": "rerun", "epoch": 1}))
+    stage.wait("the record without a payload is refused", stage.dead_letters)
+    assert "owners keep no payloads" in stage.dead_letters()[0]["reason"]
+    stage.cli("verify")
+
+
+def test_a_rerun_whose_payload_is_gone_says_so_and_takes_another(stage: Stage) -> None:
+    stage.start_all("a")
+    stage.trigger("t/gone", id="first")
+    stage.wait_kind("t/gone", "succeeded", 1)
+    number = stage.world.partition("t/gone")
+    delete_records(stage.world.bootstrap, stage.world.topics.triggers, number)
+    refused = stage.cli("rerun", "t/gone", "1", expect=1)
+    assert f"{stage.world.topics.triggers}/{number}/" in refused.stderr
+    assert "is no longer kept" in refused.stderr
+    stage.cli("rerun", "t/gone", "1", "--payload", "{}", "--wait")
+
+
+def delete_records(bootstrap: str, topic: str, partition: int) -> None:
+    """All that is there now, as retention would."""
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.delete_records([TopicPartition(topic, partition, -1)]).values():
+        future.result(20)

@@ -19,6 +19,7 @@ from fencepost.wire.definition import read_definition
 from fencepost.wire.fan import decode_fan
 from fencepost.wire.floor import decode_floor
 from fencepost.wire.history import decode_history
+from fencepost.wire.left_out import decode_left_out
 from fencepost.wire.limit import decode_claim, decode_group
 from fencepost.wire.links import decode_join, decode_links
 from fencepost.wire.log import decode_log
@@ -41,6 +42,7 @@ READ: dict[str, Callable[[bytes], Any]] = {
     "definition": lambda value: read_definition(b"report", value),
     "state": decode_state,
     "signal": lambda value: read_signal(json.loads(value), len(value)),
+    "left_out": decode_left_out,
     "links": decode_links,
     "join": decode_join,
     "fan": decode_fan,

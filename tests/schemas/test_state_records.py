@@ -9,12 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.codec import BadRecord
+from fencepost.core.batches import members_of
+from fencepost.core.ending import PAST_KEPT
 from fencepost.core.links import Origin
 from fencepost.core.machine import restored_task
 from fencepost.core.making import short
 from fencepost.core.recent import KEPT, hash_of, remember
 from fencepost.core.steps.trigger import STATE_PAYLOAD_BYTES
-from fencepost.core.task import Cause, LastRun, Outcome, Run, Status, TaskState, Work
+from fencepost.core.task import Attempt, Backfill, Cause, LastRun, OnResume, Outcome, Owed, Run, Status, TaskState, Work
 from fencepost.wire.state import STATE_BYTES, decode_state, encode_state, state_stamp
 from fencepost.wire.trigger import read_trigger
 from fencepost.wire.work import check_checkpoint, decode_checkpoint, decode_work, encode_checkpoint, encode_work
@@ -118,8 +120,8 @@ def test_where_a_request_comes_from_is_kept_with_it_and_out_of_the_state_where_i
         assert restored_task(read, [decode_work(encode_work("t", work, LANE, NONCE))] if large else []).state == state
 
 
-@given(st.characters(exclude_categories=["Cs", "Cc"]))
-def test_no_state_is_larger_than_four_kibibytes(character: str) -> None:
+@given(st.characters(exclude_categories=["Cs", "Cc"]), st.booleans())
+def test_no_state_is_larger_than_four_kibibytes(character: str, batched: bool) -> None:
     """Everything at its longest at once, made of whatever takes most room as JSON."""
     fill = character * 255
     while len(fill.encode()) > 255:
@@ -132,7 +134,11 @@ def test_no_state_is_larger_than_four_kibibytes(character: str) -> None:
     recent: Any = ()
     for number in range(KEPT):
         recent = remember(recent, str(number), T0 + number * 860_000)
-    work = Work(10**9, fill, T0, T0, T0, trigger.payload, None, 9, 2**60, 10**6, 10**6, True, large)
+    past = tuple([Attempt(10**9, Outcome.INTERRUPTED, Cause.NEIGHBOUR.value, T0)] * PAST_KEPT)
+    members = members_of(tuple([Work(10**9 - 2 * number) for number in range(99)]), 99)
+    alone = Work(10**9, fill, T0, T0, T0, trigger.payload, None, 9, 2**60, 10**6, 10**6, True, large, 10**6, T0, past)
+    alone = replace(alone, asked_by=f"rerun of epoch {10**9}")
+    work = replace(alone, own_record=True, members=members) if batched else alone
     state = TaskState(
         fill,
         10**9,
@@ -153,6 +159,11 @@ def test_no_state_is_larger_than_four_kibibytes(character: str) -> None:
         2**60,
         recent,
         10**9,
+        None,
+        None,
+        Owed(T0, T0),
+        OnResume.LATEST,
+        Backfill("b" * 16, T0, T0, 10**6),
     )
     assert len(encode_state(state, LANE, NONCE)) <= STATE_BYTES
 

@@ -351,3 +351,13 @@ def prints_now_and_then(ctx: RunContext) -> None:
 @function
 def sleeps(ctx: RunContext) -> None:
     time.sleep(ctx.payload)
+
+
+@function
+def lists_payloads(ctx: RunContext) -> Any:
+    return [ctx.payload, list(ctx.payloads)]
+
+
+@function
+async def async_lists_payloads(ctx: RunContext) -> Any:
+    return [ctx.payload, list(ctx.payloads)]

@@ -296,3 +296,12 @@ def test_slow_functions_do_not_wait_behind_each_other(bench_of: Callable[..., Be
     for number in range(6):
         bench.runners.stop(f"t{number}", 1, "cancelled", None, 20.0)
     assert {bench.ended(f"t{number}").outcome for number in range(6)} == {Outcome.CANCELLED}
+
+
+@pytest.mark.parametrize("target", ["lists_payloads", "async_lists_payloads"])
+def test_a_run_gets_the_payloads_of_its_batch_and_else_its_own_alone(bench: Bench, target: str) -> None:
+    batched, alone = bench.run(order("a", target, payload=1, payloads=(1, 2, None)), order("b", target, payload=4))
+    assert isinstance(batched, RunEnded)
+    assert isinstance(alone, RunEnded)
+    assert batched.result == [1, [1, 2, None]]
+    assert alone.result == [4, [4]]

@@ -17,6 +17,7 @@ from fencepost.audit.spill import Spill
 from fencepost.codec import BadRecord
 from fencepost.core.commands import History
 from fencepost.core.ids import SEPARATOR, check_task_id, partition_of, side_key, split_key
+from fencepost.core.making import of_schedule
 from fencepost.core.schedule import Schedule
 from fencepost.core.task import Definition
 from fencepost.core.verify import Counts, Fence, Fences, Finding, Kind, PartitionCheck, Stamp
@@ -205,7 +206,9 @@ class _Audit:
                 if kind == WORK:
                     checker.waits(task, seq, None)
             elif kind == WORK:
-                checker.waits(task, seq, decode_work(value).slot_ms, record.offset, Stamp(*state_stamp(value)))
+                work = decode_work(value)
+                slot_ms = work.slot_ms if of_schedule(work.asked_by) else None  # else it is no turn of the schedule
+                checker.waits(task, seq, slot_ms, record.offset, Stamp(*state_stamp(value)))
             else:
                 checker.stamped(task, Stamp(*state_stamp(value)), record.offset)
         except (BadRecord, ValueError) as error:

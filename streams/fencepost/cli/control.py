@@ -10,6 +10,7 @@ from fencepost.cli.options import Bootstrap, Config, Json, Namespace, Pool, Task
 from fencepost.cli.output import emit, note, say
 from fencepost.cli.view import load_tasks
 from fencepost.client import Client
+from fencepost.core.task import OnResume
 from fencepost.core.times import format_ms
 from fencepost.kafka.producer import Sent
 from fencepost.settings import Settings
@@ -37,6 +38,9 @@ def cancel(
 def pause(
     task_id: TaskId,
     reason: Reason = None,
+    on_resume: Annotated[
+        OnResume, typer.Option("--on-resume", help="What becomes of the slots of the pause.")
+    ] = OnResume.MISS,
     config: Config = None,
     bootstrap: Bootstrap = None,
     namespace: Namespace = None,
@@ -44,10 +48,11 @@ def pause(
     as_json: Json = False,
 ) -> None:
     """Hold back every start of a task; a run that is on goes on."""
+    wanted = None if on_resume is OnResume.MISS else on_resume.value
     settings = load_settings(config, bootstrap, namespace, pool=pool)
     with Client(settings) as client:
         _warn_if_unknown(settings, task_id)
-        _told("pause", task_id, client.pause(task_id, reason), as_json)
+        _told("pause", task_id, client.pause(task_id, reason, on_resume=wanted), as_json)
 
 
 def resume(

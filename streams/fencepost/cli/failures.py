@@ -8,6 +8,7 @@ from fencepost.codec import BadRecord, NotEncodable
 from fencepost.core.schedule import ScheduleError
 from fencepost.kafka.admin import BadRequest
 from fencepost.kafka.errors import DeliveryUnknown, KafkaProblem
+from fencepost.repeat import NotKept
 from fencepost.settings import SettingsError
 from fencepost.views.rulefile import BadRule
 
@@ -27,7 +28,7 @@ class BadInput(Exception):
 
 
 _USAGE = (BadInput, SettingsError, BadRequest, BadRecord, NotEncodable, ScheduleError, AppError, BadRule)
-_FAILURE = (Failure, KafkaProblem, BrokerError, OSError)
+_FAILURE = (Failure, NotKept, KafkaProblem, BrokerError, OSError)
 
 
 def exit_code(error: Exception) -> int | None:

@@ -13,6 +13,7 @@ import typer
 
 from fencepost.cli import (
     apply,
+    backfill,
     broker,
     control,
     crontab,
@@ -20,6 +21,7 @@ from fencepost.cli import (
     graph,
     init,
     owners,
+    rerun,
     rules,
     runs,
     tasks,
@@ -50,6 +52,8 @@ _COMMANDS: tuple[tuple[str, Callable[..., Any]], ...] = (
     ("apply", apply.apply),
     ("worker", worker.worker),
     ("trigger", trigger.trigger),
+    ("rerun", rerun.rerun),
+    ("backfill", backfill.backfill),
     ("cancel", control.cancel),
     ("pause", control.pause),
     ("resume", control.resume),

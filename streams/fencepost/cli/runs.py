@@ -25,7 +25,20 @@ from fencepost.wire.history import HistoryRecord, decode_history
 from fencepost.wire.log import LogPart, decode_log
 
 _ENDS = {outcome.value for outcome in Outcome}
-_FRAME = ("trigger", "slot", "attempt", "cause", "error", "result", "retry_at", "given_up", "duration_s", "waited_s")
+_FRAME = (
+    "trigger",
+    "slot",
+    "asked_by",
+    "batch",
+    "given_up",
+    "attempt",
+    "cause",
+    "error",
+    "result",
+    "retry_at",
+    "duration_s",
+    "waited_s",
+)
 
 Since = Annotated[str | None, typer.Option("--since", help="Only what is younger than this, such as 10m or 2d.")]
 

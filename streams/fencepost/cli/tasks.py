@@ -15,7 +15,7 @@ from fencepost.cli.view import TaskView, describe_handler, describe_schedule, fi
 from fencepost.cli.when import when_ms
 from fencepost.codec import dumps
 from fencepost.core.ids import partition_of
-from fencepost.core.task import TaskState, Work
+from fencepost.core.task import Backfill, TaskState, Work
 from fencepost.core.times import format_ms
 from fencepost.kafka.namespace import load_namespace
 from fencepost.wire.definition import definition_to_json
@@ -118,6 +118,8 @@ def _state(state: TaskState) -> dict[str, Any]:
             "stopping": run.stopping,
         },
         "work": None if state.work is None else _work(state.work),
+        "catching_up": None if state.catching is None else _range(state.catching.next_ms, state.catching.until_ms),
+        "backfill": None if state.backfill is None else _backfill(state.backfill),
         "retry_at": _time(state.retry_at_ms),
         "last": None
         if last is None
@@ -140,6 +142,14 @@ def _work(work: Work) -> dict[str, Any]:
         "priority": work.priority,
         "attempt": work.attempt,
     }
+
+
+def _range(next_ms: int, until_ms: int) -> dict[str, str]:
+    return {"next": format_ms(next_ms), "until": format_ms(until_ms)}
+
+
+def _backfill(backfill: Backfill) -> dict[str, Any]:
+    return {"id": backfill.id, "done": backfill.done, **_range(backfill.next_ms, backfill.until_ms)}
 
 
 def _time(at_ms: int | None) -> str | None:
@@ -185,6 +195,13 @@ def _show(view: TaskView, partition: int, owner: str | None) -> None:
             cause = "" if state.last.cause is None else f" ({state.last.cause.value})"
             ended = local_time(state.last.ended_ms)
             rows.append(("last run", f"epoch {state.last.epoch}: {state.last.outcome.value}{cause}, {ended}"))
+        if state.catching is not None:
+            first, last = local_time(state.catching.next_ms), local_time(state.catching.until_ms)
+            rows.append(("catching up", f"from {first} to {last}"))
+        if state.backfill is not None:
+            first, last = local_time(state.backfill.next_ms), local_time(state.backfill.until_ms)
+            told = f"{state.backfill.id}: {state.backfill.done} begun, next {first}, until {last}"
+            rows.append(("backfill", told))
     rows.append(("waiting", len(view.waiting)))
     next_ms = view.next_slot()
     rows.append(("next slot", local_time(next_ms) or f"none: {view.why_no_slot() or 'no slot is left'}"))

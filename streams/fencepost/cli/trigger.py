@@ -50,7 +50,7 @@ def trigger(
     if delay is not None and run_at is not None:
         raise BadInput("--delay and --run-at exclude each other; give one of them")
     trigger_id = dedup if dedup is not None else uuid.uuid4().hex
-    body = None if payload is None else _payload(payload)
+    body = None if payload is None else payload_of(payload)
     headers = _headers(header or []) or None
     settings = load_settings(config, bootstrap, namespace, pool=pool)
     with Client(settings) as client:
@@ -71,20 +71,22 @@ def trigger(
         except DeliveryUnknown as error:
             again = f"fencepost trigger {task_id} --id {trigger_id}"
             raise DeliveryUnknown(f"{error}; repeat it harmlessly with the same ID: {again}") from error
-        status = _wait(handle, timeout) if wait else None
-    _show(handle, status, as_json)
+        status = wait_for(handle, timeout) if wait else None
+    show_handle(handle, status, as_json)
     if status is not None and status.kind != Outcome.SUCCEEDED.value:
         raise typer.Exit(FAILURE)
 
 
-def _wait(handle: Handle, timeout_s: float | None) -> RunStatus:
+def wait_for(handle: Handle, timeout_s: float | None) -> RunStatus:
+    """How it ended. Raises Failure when it had not in time."""
     try:
         return handle.wait(timeout_s)
     except TimeoutError as error:
         raise Failure(str(error)) from error
 
 
-def _payload(text: str) -> Any:
+def payload_of(text: str) -> Any:
+    """The JSON of --payload, @FILE or -. Raises BadInput."""
     try:
         return loads(_payload_bytes(text))
     except OSError as error:
@@ -109,12 +111,13 @@ def _headers(given: list[str]) -> dict[str, str]:
     return headers
 
 
-def _show(handle: Handle, status: RunStatus | None, as_json: bool) -> None:
+def show_handle(handle: Handle, status: RunStatus | None, as_json: bool, what: str = "triggered") -> None:
+    """What was sent, and how it ended if that was waited for."""
     if as_json:
         emit(_document(handle, status))
         return
     if status is None:
-        say(f"triggered {handle.task} as {handle.id}")
+        say(f"{what} {handle.task} as {handle.id}")
         return
     epoch = "" if status.epoch is None else f", epoch {status.epoch}"
     say(f"{handle.task}: {status.kind}{epoch}{f': {status.cause}' if status.cause else ''}")

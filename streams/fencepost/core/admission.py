@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from fencepost.core.backfills import drop_backfill, is_backfill
 from fencepost.core.commands import Command
 from fencepost.core.dependents import leave_out
 from fencepost.core.ending import end_work
@@ -20,6 +21,8 @@ from fencepost.core.making import (
     with_state_and_waiting,
     with_waiting,
 )
+from fencepost.core.owed import drop_owed
+from fencepost.core.rank import in_order
 from fencepost.core.task import Definition, Outcome, Overlap, Status, Task, Work
 
 MAX_WAITING: Final = 10_000  # of one task, buffered and delayed together
@@ -37,6 +40,8 @@ def admit(
     """
     if task.state.status is Status.IDLE and not task.waiting:
         return with_waiting(task, (work,)), () if recorded else (new_put(work),)
+    if not task.waiting and is_backfill(task.state.work):
+        return _queue(task, work, now_ms, recorded)  # what fills up the past costs nobody a turn
     if definition.overlap in _SUPERSEDING:
         return _supersede(task, definition, work, now_ms, recorded)
     ahead = len(task.waiting) + (task.state.status is not Status.IDLE)
@@ -62,14 +67,6 @@ def _queue(task: Task, work: Work, now_ms: int, recorded: bool) -> tuple[Task, t
 def waits(work: Work, now_ms: int) -> Command:
     """The history of a request that cannot start at once."""
     return new_history("triggered", None, now_ms, naming(work))
-
-
-def in_order(waiting: tuple[Work, ...], work: Work) -> tuple[Work, ...]:
-    """`waiting` with `work` in its place: lowest priority number first, then the order of arrival."""
-    place = len(waiting)
-    while place and (waiting[place - 1].priority, waiting[place - 1].seq) > (work.priority, work.seq):
-        place -= 1
-    return (*waiting[:place], work, *waiting[place:])
 
 
 def _supersede(
@@ -110,4 +107,6 @@ def drop_waiting(task: Task, cause: str, now_ms: int) -> tuple[Task, list[Comman
     if commands:
         task = with_state_and_waiting(task, task.state, ())
         task = with_delayed(task, ())
-    return task, commands
+    task, owed = drop_owed(task, cause, now_ms)
+    task, backfill = drop_backfill(task, cause, now_ms)
+    return task, [*commands, *owed, *backfill]

@@ -53,6 +53,18 @@ class DropCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class PutLeftOut:
+    """Slots that a backfill leaves out, in a record of their own."""
+
+    slots_ms: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DropLeftOut:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
 class Forget:
     """The task was deleted and nothing of it runs: what waits is dropped; the epoch stays in the state."""
 
@@ -193,6 +205,8 @@ Record = (
     | DropFan
     | Define
     | Ask
+    | PutLeftOut
+    | DropLeftOut
     | Forget
     | GiveUp
     | Send

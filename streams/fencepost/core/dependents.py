@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from fencepost.core.commands import Command, Send
@@ -40,7 +41,15 @@ def slot_of_cycle(cycle: str) -> int | None:
 
 
 def tell(task: Task, work: Work, outcome: str, epoch: int, result: Any = None) -> tuple[Command, ...]:
-    """A word to each child, and to the task it is a shard of, on the final end of a request. `epoch` 0: nothing ran."""
+    """A word to each child, and to the task it is a shard of, on the final end of a request, or of each of a batch.
+
+    `epoch` 0: nothing of it ran.
+    """
+    if work.members:
+        alone = replace(work, members=())
+        return tuple(
+            [command for each in (alone, *work.members) for command in tell(task, each, outcome, epoch, result)]
+        )
     links, origin = task.links, work.origin
     if origin is not None and origin.shard is not None:
         shard = origin.shard

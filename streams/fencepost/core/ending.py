@@ -19,7 +19,7 @@ from fencepost.core.task import Attempt, Cause, Outcome, Run, Status, Task, Work
 
 DROP_CHECKPOINT: Final = DropCheckpoint()
 FORGET: Final = Forget()
-PAST_KEPT: Final = 8  # runs of one request that are remembered for its dead letter
+PAST_KEPT: Final = 4  # runs of one request that are remembered for its dead letter
 
 
 def history_of_end(
@@ -55,9 +55,8 @@ def finish(
     commands: tuple[Command, ...] = (record,)
     if given_up is not None:
         why = None if cause is None else cause.value
-        commands += (new_give_up(work, given_up, past_with(work, run, outcome, why, now_ms), error),)
-    if work.own_record:
-        commands += (new_drop(work.seq),)
+        commands += _give_up(work, given_up, past_with(work, run, outcome, why, now_ms), error)
+    commands += _drop_records(work)
     if task.checkpoint is not None:
         commands += (DROP_CHECKPOINT,)
     if state.deleted:
@@ -68,6 +67,17 @@ def finish(
     last = new_last(run.epoch, outcome, cause, now_ms)
     ended = ended_run(state, Status.IDLE, None, None, None, settled_at_ms(task, now_ms), last)
     return ended_task(task, ended, None), commands
+
+
+def _give_up(work: Work, reason: str, attempts: tuple[Attempt, ...], error: str | None) -> tuple[Command, ...]:
+    """A dead letter for each request of the work."""
+    return tuple([new_give_up(each, reason, attempts, error) for each in (work, *work.members)])
+
+
+def _drop_records(work: Work) -> tuple[Command, ...]:
+    if not work.own_record:
+        return ()
+    return (new_drop(work.seq), *[new_drop(member.seq) for member in work.members])
 
 
 def settled_at_ms(task: Task, now_ms: int) -> int:
@@ -86,9 +96,8 @@ def end_work(
     commands: tuple[Command, ...] = (new_history(outcome._value_, state.epoch, now_ms, fields),)
     if given_up is not None:
         fields["given_up"] = given_up
-        commands += (new_give_up(work, given_up, work.past),)
-    if work.own_record:
-        commands += (new_drop(work.seq),)
+        commands += _give_up(work, given_up, work.past, None)
+    commands += _drop_records(work)
     if task.checkpoint is not None:
         commands += (DROP_CHECKPOINT,)
     if task.links is not None or work.origin is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from fencepost.core.links import Shard
 from fencepost.core.signals import Signal
-from fencepost.core.task import Cause, Definition, NodeFenced, Outcome
+from fencepost.core.task import Cause, Definition, NodeFenced, OnResume, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +118,43 @@ class Cancelled:
 
 
 @dataclass(frozen=True, slots=True)
+class Rerun:
+    """An operator asks for a past run once more, with what is given here: the log of triggers may be long gone.
+
+    epoch: the run that is repeated, for history; slot_ms: where it was a slot's. payload None: the definition's.
+    """
+
+    offset: int = -1
+    epoch: int | None = None
+    slot_ms: int | None = None
+    id: str | None = None  # deduplication, as for triggers
+    payload: Any = None
+    headers: dict[str, str] | None = None
+    priority: int | None = None
+    size: int = 0  # bytes of its body as JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Backfilled:
+    """An operator wants the slots from `from_ms` to `until_ms`, both included, but those in `left_out`.
+
+    stop: no more of those that are under way are to run instead.
+    """
+
+    offset: int = -1
+    id: str = ""
+    from_ms: int = 0
+    until_ms: int = 0
+    left_out: tuple[int, ...] = ()  # sorted
+    stop: bool = False
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Paused:
     offset: int = -1
     reason: str | None = None
+    on_resume: OnResume = OnResume.MISS  # what becomes of the slots of the pause
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,5 +173,5 @@ class Signalled:
 
 Event = (
     Defined | Deleted | Triggered | Woken | Started | Ended | Interrupted | Adopted | Checkpointed
-    | Cancelled | Paused | Resumed | Signalled
+    | Cancelled | Rerun | Backfilled | Paused | Resumed | Signalled
 )  # fmt: skip

@@ -37,6 +37,10 @@ ended_task = changer(Task, "state", "checkpoint")
 
 took_trigger = changer(TaskState, "trigger_offset", "recent_ids", "next_seq")
 took_control = changer(TaskState, "control_offset")
+took_request = changer(TaskState, "recent_ids", "next_seq")
+backfilled = changer(TaskState, "backfill", "next_seq")
+with_left_out = changer(Task, "left_out")
+caught_up = changer(TaskState, "catching", "next_seq")
 armed_slot = changer(TaskState, "next_slot_ms", "schedule_fingerprint")
 fired_slot = changer(TaskState, "next_slot_ms", "last_slot_ms", "next_seq")
 began_run = changer(TaskState, "epoch", "status", "run", "work", "retry_at_ms")
@@ -45,12 +49,14 @@ with_run = changer(TaskState, "run")
 ended_run = changer(TaskState, "status", "run", "work", "retry_at_ms", "not_before_ms", "last")
 
 with_attempt = changer(Work, "attempt")
+as_batch = changer(Work, "own_record", "members")
 began_first = changer(Work, "attempt", "began_ms")
 with_payload = changer(Work, "payload")
 after_loss = changer(Work, "attempt", "losses", "resumed", "past")
 asked_to_stop = changer(Run, "stopping", "stop_cause")
 with_nonce = changer(Run, "nonce")
 
+CATCH_UP: Final = "catch up"  # who asked for a slot that was missed
 ERROR_BYTES: Final = 4096
 REASON_BYTES: Final = 120
 _UNESCAPED: Final = str.maketrans({'"': "'", "\\": "/", **{chr(code): " " for code in (*range(32), 127)}})
@@ -73,7 +79,23 @@ def naming(work: Work) -> dict[str, Any]:
         fields["offset"] = work.offset
     if work.origin is not None:
         fields["cycle"] = work.origin.cycle
+    if work.asked_by is not None:
+        fields["asked_by"] = work.asked_by
+    if work.members:
+        fields["batch"] = [naming(member) for member in work.members]
     return fields
+
+
+def of_schedule(asked_by: str | None) -> bool:
+    """Whether the schedule itself asked for a slot, and not somebody beside it."""
+    return asked_by is None or asked_by == CATCH_UP
+
+
+def due_since_ms(work: Work) -> int:
+    """Since when the request could have run. A slot that somebody asks for again is due since then."""
+    if work.slot_ms is not None and of_schedule(work.asked_by):
+        return work.slot_ms
+    return work.due_ms or work.arrived_ms
 
 
 def skipped(work: Work, cause: str, now_ms: int) -> History:

@@ -42,7 +42,7 @@ class Past:
             self._started(event, lane, at)
         elif kind in _ENDS:
             self._ended(event, at)
-        elif kind == "triggered":
+        elif kind == "triggered" and "first" not in fields:
             self.waiting[_work(fields)] = {name: fields[name] for name in _NAMING if name in fields} | {"since": at}
         elif kind in ("skipped", "moved", "fanned_out") or (kind == "missed" and "cycle" in fields):
             self.waiting.pop(_work(fields), None)
@@ -56,7 +56,8 @@ class Past:
                 self.schedule = fields.get("schedule")
 
     def _started(self, event: History, lane: str, at: str) -> None:
-        self.waiting.pop(_work(event.fields), None)
+        for request in (event.fields, *event.fields.get("batch", ())):
+            self.waiting.pop(_work(request), None)
         self.status, self.epoch, self.retry_at = "running", event.epoch, None
         self.run = {"epoch": event.epoch, "lane": lane, "started": at}
         self.run |= {name: event.fields[name] for name in ("attempt", "trigger", "slot") if name in event.fields}

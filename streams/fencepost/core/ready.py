@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fencepost.core.limits import due_ms
+from fencepost.core.owed import owes
 from fencepost.core.task import Status, Task
 from fencepost.core.time_limits import expired, first_limit_ms
 
@@ -16,7 +17,7 @@ def startable(task: Task, now_ms: int) -> bool:
     """
     state = task.state
     if state.status is Status.IDLE:
-        if not task.waiting:
+        if not task.waiting and not owes(state):
             return False
     elif state.status is Status.RUNNING or (state.retry_at_ms or 0) > now_ms:
         return False
@@ -99,4 +100,4 @@ def _start_at_ms(task: Task) -> int:
     state = task.state
     if state.status is Status.BACKOFF:
         return max(state.retry_at_ms or 0, state.not_before_ms)
-    return state.not_before_ms if state.status is Status.IDLE and task.waiting else -1
+    return state.not_before_ms if state.status is Status.IDLE and (task.waiting or owes(state)) else -1

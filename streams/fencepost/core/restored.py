@@ -8,6 +8,7 @@ from typing import Any
 
 from fencepost.core.limits import Group
 from fencepost.core.links import Fan, Join, Links
+from fencepost.core.rank import line_up
 from fencepost.core.task import Task, TaskState, Work
 
 
@@ -19,6 +20,7 @@ def restored_task(
     joins: Iterable[Join] = (),
     fans: Iterable[Fan] = (),
     group: Group | None = None,
+    left_out: tuple[int, ...] = (),
 ) -> Task:
     """The task that wrote `state`, the `works` (records of their own that were not dropped) and the checkpoint.
 
@@ -29,8 +31,11 @@ def restored_task(
     waiting: list[Work] = []
     delayed: list[Work] = []
     under_way = state.work
+    members = {} if under_way is None else {member.seq: member for member in under_way.members}
     for work in works:
-        if under_way is not None and work.seq == under_way.seq:
+        if work.seq in members:
+            members[work.seq] = work
+        elif under_way is not None and work.seq == under_way.seq:
             filled = replace(under_way, trigger_id=work.trigger_id, payload=work.payload, headers=work.headers)
             filled = replace(filled, origin=work.origin)
             state = replace(state, work=filled)
@@ -38,7 +43,8 @@ def restored_task(
             delayed.append(work)
         else:
             waiting.append(work)
-    waiting.sort(key=lambda work: (work.priority, work.seq))
+    if members and state.work is not None:
+        state = replace(state, work=replace(state.work, members=tuple(members.values())))
     delayed.sort(key=lambda work: (work.due_ms, work.seq))
     waits = tuple(sorted(joins, key=lambda join: join.number))
     if waits:
@@ -46,4 +52,4 @@ def restored_task(
     gathers = tuple(sorted(fans, key=lambda fan: fan.number))
     if gathers:
         links = replace(links or Links(), fans=gathers)
-    return Task(state, None, tuple(waiting), checkpoint, tuple(delayed), links, group)
+    return Task(state, None, line_up(waiting), checkpoint, tuple(delayed), links, group, left_out)

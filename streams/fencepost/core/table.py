@@ -17,6 +17,8 @@ here is illegal: the machine raises and nothing changes. The state diagram in th
     Cancelled   same        same (asked to stop)  idle
     Paused      same        same                  same, idle (*)
     Resumed     same        same                  same
+    Backfilled  same        same                  same
+    Rerun       same        same                  same, idle (overlap = cancel, terminate)
     Signalled   same        same                  same, idle (overlap = cancel, terminate)
 
 (*) A slot that is due under the old schedule, or before the pause, is decided on first, by the overlap policy.
@@ -32,6 +34,7 @@ from typing import Any, Final
 from fencepost.core.commands import Command
 from fencepost.core.events import (
     Adopted,
+    Backfilled,
     Cancelled,
     Checkpointed,
     Defined,
@@ -40,14 +43,17 @@ from fencepost.core.events import (
     Event,
     Interrupted,
     Paused,
+    Rerun,
     Resumed,
     Signalled,
     Started,
     Triggered,
     Woken,
 )
+from fencepost.core.steps.backfill import backfill
 from fencepost.core.steps.move import defined, deleted, ended, interrupted
 from fencepost.core.steps.operator import cancelled, paused, resumed
+from fencepost.core.steps.rerun import rerun
 from fencepost.core.steps.signal import signalled
 from fencepost.core.steps.start import adopted, checkpointed, started
 from fencepost.core.steps.time import woken
@@ -93,6 +99,12 @@ TABLE: Final[dict[tuple[Status, type[Event]], Transition]] = {
     (IDLE, Paused): Transition(paused, (IDLE,)),
     (RUNNING, Paused): Transition(paused, (RUNNING,)),
     (BACKOFF, Paused): Transition(paused, (BACKOFF, IDLE)),
+    (IDLE, Backfilled): Transition(backfill, (IDLE,)),
+    (RUNNING, Backfilled): Transition(backfill, (RUNNING,)),
+    (BACKOFF, Backfilled): Transition(backfill, (BACKOFF,)),
+    (IDLE, Rerun): Transition(rerun, (IDLE,)),
+    (RUNNING, Rerun): Transition(rerun, (RUNNING,)),
+    (BACKOFF, Rerun): Transition(rerun, (BACKOFF, IDLE)),
     (IDLE, Resumed): Transition(resumed, (IDLE,)),
     (RUNNING, Resumed): Transition(resumed, (RUNNING,)),
     (BACKOFF, Resumed): Transition(resumed, (BACKOFF,)),

@@ -60,6 +60,23 @@ class Overlap(StrEnum):
     BUFFER_ALL = "buffer_all"
     CANCEL = "cancel"
     TERMINATE = "terminate"
+    BATCH = "batch"
+
+
+class CatchUp(StrEnum):
+    """Which of the slots run that came due while nobody ran."""
+
+    NONE = "none"
+    LATEST = "latest"  # the newest one
+    ALL = "all"  # all of them, one after the other, oldest first
+
+
+class OnResume(StrEnum):
+    """Which of the slots run that came due during a pause."""
+
+    MISS = "miss"
+    LATEST = "latest"
+    ALL = "all"
 
 
 class OnInterruption(StrEnum):
@@ -161,6 +178,7 @@ class Definition:
     timeout_s: float | None = None
     overlap: Overlap = Overlap.BUFFER_ALL  # what is taken where nothing is said: see default_overlap
     buffer_limit: int = 100
+    batch_limit: int = 100  # requests that one run gets at most, under BATCH
     on_interruption: OnInterruption = OnInterruption.RETRY
     on_handover: OnHandover = OnHandover.FINISH
     isolation: Isolation = Isolation.SHARED
@@ -168,7 +186,8 @@ class Definition:
     grace_s: float = 5.0  # between asking a run to stop and killing it
     settle_s: float = 0.0  # between the death of one epoch and the start of the next
     max_losses: int = 3
-    catch_up_s: float = 3600.0  # the newest missed slot runs if it is not older
+    catch_up_s: float = 3600.0  # a missed slot runs only if it is not older
+    catch_up: CatchUp = CatchUp.LATEST
     priority: int = 5  # 0 first, 9 last
     payload: Any = None  # for slots, and for triggers without one
     strict_stop: bool = False
@@ -225,6 +244,8 @@ class Work:
     began_ms: int = 0  # when its first run started; kept only where the task has a total time limit
     past: tuple[Attempt, ...] = ()  # its last runs that were tried again, for its dead letter
     origin: Origin | None = None  # the cycle it belongs to; None: it begins one
+    members: tuple[Work, ...] = ()  # the other requests of a batch, which run and end with it
+    asked_by: str | None = None  # what asked for it, if no trigger and not the schedule: "rerun of epoch 7"
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +273,24 @@ class LastRun:
 
 
 @dataclass(frozen=True, slots=True)
+class Owed:
+    """Slots of the past that are still to run, from `next_ms` to `until_ms`, oldest first and one at a time."""
+
+    next_ms: int
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """Slots of a past range that an operator wants, from `next_ms` to `until_ms`; `done` of them were started."""
+
+    id: str
+    next_ms: int
+    until_ms: int
+    done: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class TaskState:
     """What the compacted state topic holds of a task under its ID; at most 4 KiB as JSON."""
 
@@ -276,6 +315,9 @@ class TaskState:
     next_seq: int = 1
     permit: Permit | None = None  # what it asked for under its limit
     place: Place | None = None  # None: it never was in a pool
+    catching: Owed | None = None  # slots that were missed and are caught up with
+    on_resume: OnResume = OnResume.MISS  # of the pause that is on
+    backfill: Backfill | None = None
 
     @property
     def never_defined(self) -> bool:
@@ -287,7 +329,7 @@ class TaskState:
 class Task:
     """Everything the machine needs of a task: definition (None: unknown or deleted), state, work that waits.
 
-    `waiting` may start as soon as nothing else of the task runs, in the order it will (priority, then seq); `delayed`
+    `waiting` may start as soon as nothing else of the task runs, in the order it will (`core.rank`); `delayed`
     waits for its time, earliest first, and counts for the overlap policy only from then on.
     `checkpoint` is what the current or last interrupted run saved. `links`: None where nothing ties it to other tasks.
     """
@@ -299,3 +341,4 @@ class Task:
     delayed: tuple[Work, ...] = ()
     links: Links | None = None
     group: Group | None = None  # where the ID stands for the key of a limit: who holds and waits
+    left_out: tuple[int, ...] = ()  # slots that the backfill leaves out

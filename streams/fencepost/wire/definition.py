@@ -15,6 +15,7 @@ from fencepost.core.links import When
 from fencepost.core.making import named
 from fencepost.core.schedule import Schedule, ScheduleError, schedule_from_json
 from fencepost.core.task import (
+    CatchUp,
     CommandHandler,
     Definition,
     Handler,
@@ -39,6 +40,7 @@ _KNOWN_BYTES: Final = 2048
 _DEFAULTS: Final = {item.name: item.default for item in fields(Definition)}
 _ENUMS: Final[dict[str, Any]] = {
     "overlap": Overlap,
+    "catch_up": CatchUp,
     "on_interruption": OnInterruption,
     "on_handover": OnHandover,
     "isolation": Isolation,
@@ -56,7 +58,7 @@ _DURATIONS: Final = (
 )
 _NOT_ZERO: Final = ("timeout_s", "start_timeout_s", "heartbeat_s", "total_timeout_s")
 _PLAIN: Final = ("payload", "strict_stop", "paused", "description", "propagate_failure", "map", "shard_of", "pool")
-_WHOLE: Final = ("buffer_limit", "max_losses", "priority", "shards", "chunk")
+_WHOLE: Final = ("buffer_limit", "batch_limit", "max_losses", "priority", "shards", "chunk")
 
 
 def read_definition(key: bytes | None, value: bytes | None) -> tuple[str, Definition | None]:

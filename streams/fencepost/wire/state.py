@@ -9,7 +9,7 @@ from fencepost.codec import BadRecord, dumps, loads_own
 from fencepost.core.evolve import builder
 from fencepost.core.place import Place
 from fencepost.core.recent import Recent
-from fencepost.core.task import Cause, LastRun, Outcome, Run, Status, TaskState, Work
+from fencepost.core.task import Backfill, Cause, LastRun, OnResume, Outcome, Owed, Run, Status, TaskState, Work
 from fencepost.core.times import format_ms
 from fencepost.wire.limit import permit_to_json, read_permit
 from fencepost.wire.schema import check
@@ -25,6 +25,7 @@ _new_last = builder(LastRun)
 _IDLE: Final = Status.IDLE
 _STATUS: Final = {status.value: status for status in Status}
 _OUTCOME: Final = {outcome.value: outcome for outcome in Outcome}
+_ON_RESUME: Final = {choice.value: choice for choice in OnResume}
 _CAUSE: Final = {cause.value: cause for cause in Cause}
 
 
@@ -66,6 +67,10 @@ def encode_state(state: TaskState, lane: str, nonce: str) -> bytes:
         body["permit"] = permit_to_json(state.permit)
     if state.place is not None:
         body["place"] = _place_fields(state.place)
+    if state.catching is not None:
+        body["catching"] = f"{format_ms(state.catching.next_ms)} {format_ms(state.catching.until_ms)}"
+    if state.backfill is not None:
+        body["backfill"] = _backfill_text(state.backfill)
     if state.paused or state.defined_paused or state.deleted:
         _add_flags(body, state)
     return dumps(body)
@@ -97,6 +102,9 @@ def decode_state(value: bytes) -> TaskState:
         body["next_seq"],
         None if (permit := body.get("permit")) is None else read_permit(permit),
         None if (place := body.get("place")) is None else Place(**place),
+        None if (catching := body.get("catching")) is None else _read_owed(catching),
+        _ON_RESUME[body["on_resume"]] if "on_resume" in body else OnResume.MISS,
+        None if (backfill := body.get("backfill")) is None else _read_backfill(backfill),
     )
 
 
@@ -169,10 +177,26 @@ def _add_flags(body: dict[str, Any], state: TaskState) -> None:
         body["paused"] = True
         if state.pause_reason is not None:
             body["pause_reason"] = state.pause_reason
+        if state.on_resume is not OnResume.MISS:
+            body["on_resume"] = state.on_resume.value
     if state.defined_paused:
         body["defined_paused"] = True
     if state.deleted:
         body["deleted"] = True
+
+
+def _backfill_text(backfill: Backfill) -> str:
+    return f"{backfill.id} {format_ms(backfill.next_ms)} {format_ms(backfill.until_ms)} {backfill.done}"
+
+
+def _read_backfill(text: str) -> Backfill:
+    backfill_id, following, last, done = text.split(" ")
+    return Backfill(backfill_id, read_time(following, "backfill"), read_time(last, "backfill"), int(done))
+
+
+def _read_owed(text: str) -> Owed:
+    first, last = text.split(" ")
+    return Owed(read_time(first, "catching"), read_time(last, "catching"))
 
 
 def _recent_fields(recent: Recent) -> dict[str, str]:

@@ -22,7 +22,7 @@ REPLAYS_HEADER: Final = "fencepost_replays"  # on a replayed trigger: how often 
 CYCLE_BYTES: Final = 600  # of a replay: run:, a task ID and a trigger ID at most
 _EMPTY: Final = frozenset((b"", b"{}", b"null"))
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
-_HEADER_BYTES: Final = 16 * 1024
+HEADERS_BYTES: Final = 16 * 1024
 _new_trigger = builder(Trigger)
 
 
@@ -42,13 +42,13 @@ def read_trigger(
         task = task_of(task, body)
     trigger_id = _id(body, headers) if headers else body.get("id")
     if trigger_id is not None:
-        _check_id(trigger_id)
+        check_id(trigger_id)
     payload = body.get("payload")
     if size > PAYLOAD_BYTES:
         require_size(payload, PAYLOAD_BYTES, "payload")
     run_headers = body.get("headers")
     if run_headers is not None:
-        require_size(run_headers, _HEADER_BYTES, "headers")
+        require_size(run_headers, HEADERS_BYTES, "headers")
     priority = body.get("priority")
     cycle = _cycle(body) if "cycle" in body or "upstream" in body or "shard" in body else None
     run_at_ms, delay_ms = _when(body) if "run_at" in body or "delay" in body else (None, None)
@@ -159,7 +159,8 @@ def _id(body: dict[str, Any], headers: Headers) -> str | None:
     return given
 
 
-def _check_id(trigger_id: str, field: str = "id", limit: int = ID_BYTES) -> None:
+def check_id(trigger_id: str, field: str = "id", limit: int = ID_BYTES) -> None:
+    """Raises BadRecord for what cannot be a deduplication ID."""
     size = len(trigger_id.encode())
     if not 0 < size <= limit:
         raise BadRecord(f"has {size} bytes; allowed: 1 to {limit}", field)
@@ -172,7 +173,7 @@ def _cycle(body: dict[str, Any]) -> str:
     cycle: str | None = body.get("cycle")
     if cycle is None:
         raise BadRecord("is for a trigger that names a cycle", "upstream" if "upstream" in body else "shard")
-    _check_id(cycle, "cycle", CYCLE_BYTES)
+    check_id(cycle, "cycle", CYCLE_BYTES)
     require_size(body.get("upstream"), 2 * RESULT_BYTES, "upstream")  # with what is said beside the results
     return cycle
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from fencepost.codec import BadRecord, NotEncodable, dumps, loads_own
+from fencepost.core.batches import numbers_of, numbers_text
 from fencepost.core.evolve import builder
 from fencepost.core.task import Attempt, Outcome, Work
 from fencepost.core.times import format_ms
@@ -82,6 +83,10 @@ def work_fields(work: Work) -> dict[str, Any]:
         fields["replays"] = work.replays
     if work.began_ms:
         fields["began"] = format_ms(work.began_ms)
+    if work.members:
+        fields["batch"] = numbers_text(member.seq for member in work.members)
+    if work.asked_by is not None:
+        fields["asked_by"] = work.asked_by
     if work.past:
         fields["past"] = [_attempt_text(attempt) for attempt in work.past]
     if work.origin is not None:
@@ -110,6 +115,8 @@ def read_work(body: dict[str, Any], own_record: str, prefix: str) -> Work:
         0 if (began := body.get("began")) is None else read_time(began, f"{prefix}began"),
         tuple([_read_attempt(text, f"{prefix}past") for text in body["past"]]) if "past" in body else (),
         read_origin(body) if "cycle" in body else None,
+        tuple([_new_work(seq) for seq in numbers_of(body["batch"])]) if "batch" in body else (),
+        body.get("asked_by"),
     )
 
 

@@ -18,6 +18,7 @@ from fencepost.core.commands import (
     DropClaim,
     DropFan,
     DropJoin,
+    DropLeftOut,
     DropLinks,
     DropWork,
     Forget,
@@ -30,6 +31,7 @@ from fencepost.core.commands import (
     PutFan,
     PutGroup,
     PutJoin,
+    PutLeftOut,
     PutLinks,
     PutWork,
     Send,
@@ -49,6 +51,7 @@ from fencepost.wire.definition import encode_definition
 from fencepost.wire.fan import FAN, encode_fan
 from fencepost.wire.floor import encode_floor
 from fencepost.wire.history import encode_history
+from fencepost.wire.left_out import LEFT_OUT, encode_left_out
 from fencepost.wire.limit import CLAIM, GROUP, encode_claim, encode_group
 from fencepost.wire.links import JOIN, LINKS, encode_join, encode_links
 from fencepost.wire.state import encode_state
@@ -135,6 +138,10 @@ class Part:
                 self.side[task_id, CLAIM, command.number] = None  # type: ignore[union-attr]
             elif kind is PutGroup:
                 self.side[task_id, GROUP, 0] = command.next_ms  # type: ignore[union-attr]
+            elif kind is PutLeftOut:
+                self.side[task_id, LEFT_OUT, 0] = _LeftOut(command.slots_ms)  # type: ignore[union-attr]
+            elif kind is DropLeftOut:
+                self.side[task_id, LEFT_OUT, 0] = None
             elif kind is GiveUp:
                 self.given_up.append((task_id, command))  # type: ignore[arg-type]
             elif kind is not Forget:  # Forget needs no record: the state keeps the epoch
@@ -157,7 +164,12 @@ class _Checkpoint:
     data: Any
 
 
-_Side = Work | Links | Join | Fan | Claim | float | _Checkpoint | None
+@dataclass(frozen=True, slots=True)
+class _LeftOut:
+    slots_ms: tuple[int, ...]
+
+
+_Side = Work | Links | Join | Fan | Claim | float | _Checkpoint | _LeftOut | None
 _new_record = builder(OutRecord)
 
 Expected = dict[tuple[str, int, bytes], bytes | None]
@@ -268,6 +280,8 @@ class Encoder:
     def _side(self, task_id: str, content: _Side, nonce: str) -> bytes | None:
         if content is None:
             return None
+        if isinstance(content, _LeftOut):
+            return encode_left_out(task_id, content.slots_ms, self._lane, nonce)
         if isinstance(content, Links):
             return encode_links(task_id, content, self._lane, nonce)
         if isinstance(content, Claim):

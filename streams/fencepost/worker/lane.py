@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from fencepost.codec import BadRecord
 from fencepost.core.commands import Launch
+from fencepost.core.making import due_since_ms
 from fencepost.core.ownership import Phase
 from fencepost.core.task import Cause, Task
 from fencepost.kafka.bounds import Bounds
@@ -376,7 +377,7 @@ class Lane:
 
     def _order(self, partition: Partition, task_id: str, task: Task, launch: Launch) -> RunOrder:
         work = launch.work
-        due_ms = work.slot_ms or work.due_ms or work.arrived_ms
+        due_ms = due_since_ms(work)
         if due_ms:
             self._context.meters.run_started(task_id, max(0.0, (self._context.clock.now_ms() - due_ms) / 1000))
         return order_of(task_id, task, launch, partition.number, partition.nonce)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from fencepost.core.commands import Launch
 from fencepost.core.evolve import builder
 from fencepost.core.links import Origin
-from fencepost.core.task import Cause, Handler, Isolation, Outcome, Task
+from fencepost.core.task import Cause, Definition, Handler, Isolation, Outcome, Overlap, PythonHandler, Task, Work
 from fencepost.core.time_limits import run_limit_s
 
 
@@ -35,6 +35,7 @@ class RunOrder:
     strict_stop: bool
     heartbeat_s: float | None = None  # it must say something at least so often
     origin: Origin | None = None  # the cycle it belongs to
+    payloads: tuple[Any, ...] | None = None  # of a batch: those of all its requests
 
 
 _new_order = builder(RunOrder)
@@ -44,6 +45,12 @@ def order_of(task_id: str, task: Task, launch: Launch, partition: int, nonce: st
     """The order for a launch, of the task as it is after the step that said so."""
     work, run, definition = launch.work, launch.run, task.definition
     assert definition is not None
+    payload = work.payload if work.payload is not None else definition.payload
+    payloads = None
+    if definition.overlap is Overlap.BATCH:
+        payloads = _payloads(work, definition)
+        if not isinstance(definition.handler, PythonHandler):
+            payload = list(payloads)  # what is no function gets them in one
     return _new_order(
         task=task_id,
         epoch=run.epoch,
@@ -52,7 +59,7 @@ def order_of(task_id: str, task: Task, launch: Launch, partition: int, nonce: st
         nonce=nonce,
         lease_ttl_s=run.lease_ttl_s,
         handler=definition.handler,
-        payload=work.payload if work.payload is not None else definition.payload,
+        payload=payload,
         headers=work.headers,
         scheduled_for_ms=work.slot_ms,
         idempotency_key=f"{task_id}:{work.seq}",
@@ -63,7 +70,14 @@ def order_of(task_id: str, task: Task, launch: Launch, partition: int, nonce: st
         strict_stop=definition.strict_stop,
         heartbeat_s=definition.heartbeat_s,
         origin=work.origin,
+        payloads=payloads,
     )
+
+
+def _payloads(work: Work, definition: Definition) -> tuple[Any, ...]:
+    """Of all requests of a batch, which may be one alone."""
+    given = (work, *work.members)
+    return tuple([definition.payload if each.payload is None else each.payload for each in given])
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 from fencepost.core.forgetting import floor_of
 from fencepost.core.machine import new_task, startable, wake_at_ms
 from fencepost.core.ownership import Holding, Phase
+from fencepost.core.rank import rank
 from fencepost.core.task import Definition, Status, Task
 from fencepost.worker.look_up import LookUp
 from fencepost.worker.orders import RunEnded
 from fencepost.worker.timers import Timers
+
+_Place = tuple[int, int, int, str]  # rank, priority, order of becoming ready, task
 
 if TYPE_CHECKING:
     from fencepost.kafka.reader import Message
@@ -64,9 +67,10 @@ class Partition:
         self.look_at_s = 0.0
         self._timers = Timers()  # of tasks that can start when their time comes
         self._timers_running = Timers()  # of tasks with a run on: their overlap policy cannot wait for a free runner
-        self._ready: list[tuple[int, int, str]] = []
-        self._is_ready: set[str] = set()
+        self._ready: list[_Place] = []
+        self._is_ready: dict[str, _Place] = {}
         self._order = 0
+        self._since_ms = 0
 
     @property
     def number(self) -> int:
@@ -99,7 +103,7 @@ class Partition:
         """Keep the task and plan when it needs attention next."""
         self.tasks[task_id] = task
         if startable(task, now_ms):
-            self.make_ready(task_id, task)
+            self.make_ready(task_id, task, now_ms)
         wake_ms = wake_at_ms(task, now_ms)
         if task.state.status is Status.RUNNING or task.group is not None:  # what it grants may be for others to start
             self._timers.set(task_id, None)
@@ -114,21 +118,28 @@ class Partition:
         self._timers.set(task_id, None)
         self._timers_running.set(task_id, None)
 
-    def make_ready(self, task_id: str, task: Task) -> None:
-        if task_id in self._is_ready or task_id in self.waits or task_id in self.without_handler:
+    def make_ready(self, task_id: str, task: Task, now_ms: int) -> None:
+        """Put it in line, or further ahead if something more urgent waits for it than did before."""
+        if task_id in self.waits or task_id in self.without_handler:
             return
-        self._is_ready.add(task_id)
+        work = task.state.work if task.state.work is not None else task.waiting[0] if task.waiting else None
+        priority = work.priority if work is not None else task.definition.priority if task.definition is not None else 5
+        self._since_ms = max(self._since_ms, now_ms)  # a clock that is put back must not let what comes overtake
+        place = (rank(priority, self._since_ms), priority, self._order + 1, task_id)
+        known = self._is_ready.get(task_id)
+        if known is not None and known <= place:
+            return
         self._order += 1
-        work = task.waiting[0] if task.waiting else task.state.work
-        priority = work.priority if work is not None else 5
-        heapq.heappush(self._ready, (priority, self._order, task_id))
+        self._is_ready[task_id] = place
+        heapq.heappush(self._ready, place)
 
     def next_ready(self, now_ms: int) -> str | None:
         """The task to start next; taken from the queue."""
         while self._ready:
-            _priority, _order, task_id = heapq.heappop(self._ready)
-            if task_id in self._is_ready:
-                self._is_ready.discard(task_id)
+            place = heapq.heappop(self._ready)
+            task_id = place[3]
+            if self._is_ready.get(task_id) == place:  # else it was put further ahead since
+                del self._is_ready[task_id]
                 task = self.tasks.get(task_id)
                 if task is not None and startable(task, now_ms):
                     return task_id

@@ -17,6 +17,7 @@ from fencepost.core.task import Definition, Task, TaskState, Work
 from fencepost.wire.definition import read_definition
 from fencepost.wire.fan import FAN, decode_fan
 from fencepost.wire.floor import FLOOR, decode_floor
+from fencepost.wire.left_out import LEFT_OUT, decode_left_out
 from fencepost.wire.limit import CLAIM, GROUP, decode_claim, decode_group
 from fencepost.wire.links import JOIN, LINKS, decode_join, decode_links
 from fencepost.wire.state import decode_state
@@ -95,6 +96,7 @@ class Restore:
         states: dict[str, TaskState] = {}
         works: dict[str, list[Work]] = {}
         checkpoints: dict[str, Any] = {}
+        left_out: dict[str, tuple[int, ...]] = {}
         links: dict[str, Links] = {}
         joins: dict[str, list[Join]] = {}
         fans: dict[str, list[Fan]] = {}
@@ -109,6 +111,8 @@ class Restore:
                     works.setdefault(task_id, []).append(decode_work(value))
                 elif kind == CHECKPOINT:
                     checkpoints[task_id] = decode_checkpoint(value)
+                elif kind == LEFT_OUT:
+                    left_out[task_id] = decode_left_out(value)
                 elif kind == LINKS:
                     links[task_id] = decode_links(value)
                 elif kind == CLAIM:
@@ -138,6 +142,7 @@ class Restore:
                 joins.get(task_id, ()),
                 fans.get(task_id, ()),
                 group,
+                left_out.get(task_id, ()),
             )
         for task_id in out.unreadable:
             out.tasks.pop(task_id, None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from fencepost.core.evolve import changer
 from fencepost.core.ids import partition_of
 from fencepost.core.lease import wait_s
@@ -106,3 +108,19 @@ class Takeover:
         for task_id in partition.tasks:
             if task_id not in definitions and task_id not in partition.found_running:
                 partition.undefined.append((task_id, context.declared.find(task_id)))
+        self._first_come_first(partition)
+
+    def _first_come_first(self, partition: Partition) -> None:
+        """What waits gets in line again in the order of its triggers, in which it stood before."""
+        tasks = partition.tasks
+        waiting: list[tuple[int, tuple[str, Definition | None]]] = []
+        others: list[tuple[str, Definition | None]] = []
+        found_first = len(partition.found_running)
+        for place, entry in enumerate(partition.undefined):
+            known = tasks.get(entry[0])
+            if place >= found_first and known is not None and known.waiting:
+                waiting.append((known.waiting[0].offset, entry))
+            else:
+                others.append(entry)
+        waiting.sort(key=lambda each: each[0])
+        partition.undefined = deque([*others[:found_first], *[entry for _, entry in waiting], *others[found_first:]])

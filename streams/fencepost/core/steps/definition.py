@@ -6,14 +6,16 @@ from dataclasses import replace
 from typing import Any, Final
 
 from fencepost.core.admission import ask_to_stop, drop_waiting
+from fencepost.core.backfills import drop_backfill
 from fencepost.core.commands import Command
 from fencepost.core.ending import FORGET, end_work
 from fencepost.core.events import Defined, Deleted
 from fencepost.core.fans import close_fans, follow_shards, forget_shards
 from fencepost.core.joins import follow, unfollow
 from fencepost.core.making import new_history, with_definition
-from fencepost.core.slots import arm, fire_slots
-from fencepost.core.task import Definition, Outcome, Overlap, Status, Task, TaskState
+from fencepost.core.owed import drop_owed
+from fencepost.core.slots import arm, fingerprint_of, fire_slots
+from fencepost.core.task import Definition, OnResume, Outcome, Overlap, Status, Task, TaskState
 from fencepost.core.times import format_ms
 
 DEFINED_AS_PAUSED: Final = "defined as paused"
@@ -31,6 +33,11 @@ def defined(task: Task, event: Defined, now_ms: int) -> tuple[Task, tuple[Comman
         return task, ()
     if task.definition is not None and not task.state.paused:
         task, commands = fire_slots(task, now_ms)
+    if _other_slots(task.state, definition):
+        # Under another schedule they would be other slots; what they were is for the old one to say, where it is known.
+        task, dropped = drop_owed(task, "another schedule", now_ms)
+        task, more = drop_backfill(task, "another schedule", now_ms)
+        commands += (*dropped, *more)
     state = _pause_as_defined(task.state, definition)
     # A change that was made while nobody owned the task may be as old as the last slot.
     from_ms = state.last_slot_ms if event.restored and state.last_slot_ms >= 0 else now_ms
@@ -44,6 +51,11 @@ def defined(task: Task, event: Defined, now_ms: int) -> tuple[Task, tuple[Comman
     task, more = follow(with_definition(task, armed, definition), definition, now_ms)
     task, shards = follow_shards(task, definition, now_ms)
     return task, commands + more + shards
+
+
+def _other_slots(state: TaskState, definition: Definition) -> bool:
+    schedule = definition.schedule
+    return state.schedule_fingerprint != (None if schedule is None else fingerprint_of(schedule))
 
 
 def _schedule_told(before: TaskState, armed: TaskState, definition: Definition, from_ms: int) -> dict[str, Any]:
@@ -66,7 +78,7 @@ def _pause_as_defined(state: TaskState, definition: Definition) -> TaskState:
     if definition.paused and not state.paused:
         return replace(state, defined_paused=True, paused=True, pause_reason=DEFINED_AS_PAUSED)
     if not definition.paused and state.pause_reason == DEFINED_AS_PAUSED:
-        return replace(state, defined_paused=False, paused=False, pause_reason=None)
+        return replace(state, defined_paused=False, paused=False, pause_reason=None, on_resume=OnResume.MISS)
     return replace(state, defined_paused=definition.paused)
 
 
@@ -101,6 +113,7 @@ def deleted(task: Task, event: Deleted, now_ms: int) -> tuple[Task, tuple[Comman
         schedule_fingerprint=None,
         paused=False,
         pause_reason=None,
+        on_resume=OnResume.MISS,
         defined_paused=False,
     )
     return with_definition(task, state, None), tuple(commands)

@@ -17,12 +17,15 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
-from fencepost.core.admission import in_order, waits
+from fencepost.core.admission import waits
+from fencepost.core.backfills import drop_backfill
 from fencepost.core.commands import Command, DropLinks, Hand, PutCheckpoint, Send
 from fencepost.core.ending import DROP_CHECKPOINT
 from fencepost.core.events import Defined, Deleted, Ended, Interrupted
 from fencepost.core.making import naming, new_drop, new_history, new_put, skipped, with_state
+from fencepost.core.owed import drop_owed
 from fencepost.core.place import MAIN, Arrival, Luggage, Place
+from fencepost.core.rank import in_order
 from fencepost.core.recent import KEPT
 from fencepost.core.signals import Carry, GaveBack, Subscribe
 from fencepost.core.slots import fingerprint_of, fire_slots
@@ -163,7 +166,8 @@ def _leave_for(task: Task, definition: Definition, pool: str, now_ms: int) -> St
     commands: tuple[Command, ...] = ()
     if not task.state.paused:
         task, commands = fire_slots(task, now_ms)  # what is due is a request by now, and goes along
-    commands += _packed(task, pool, now_ms)
+    task, more = _taken_apart(task, now_ms)
+    commands += (*more, *_packed(task, pool, now_ms))
     number = 0 if task.state.place is None else task.state.place.number
     if pool == MAIN:
         luggage = _luggage(task.state, number)
@@ -187,6 +191,17 @@ def _leave_for(task: Task, definition: Definition, pool: str, now_ms: int) -> St
         place=place,
     )
     return replace(task, state=state, waiting=(), delayed=(), checkpoint=None, links=None), commands
+
+
+def _taken_apart(task: Task, now_ms: int) -> Stepped:
+    """The requests of a batch go one by one; slots of the past are no requests yet, and do not go along."""
+    work = task.state.work
+    if work is not None and work.members:
+        state = replace(task.state, work=replace(work, members=()))
+        task = replace(task, state=state, waiting=(*work.members, *task.waiting))
+    task, owed = drop_owed(task, "moved", now_ms)
+    task, backfill = drop_backfill(task, "moved", now_ms)
+    return task, (*owed, *backfill)
 
 
 def _packed(task: Task, pool: str, now_ms: int) -> tuple[Command, ...]:

@@ -10,8 +10,8 @@ from fencepost.core.commands import Command
 from fencepost.core.ending import end_work
 from fencepost.core.events import Cancelled, Paused, Resumed
 from fencepost.core.making import new_history, short, took_control, with_state
-from fencepost.core.slots import fire_slots, miss_slots
-from fencepost.core.task import Outcome, Status, Task
+from fencepost.core.slots import fire_slots, resume_slots
+from fencepost.core.task import OnResume, Outcome, Status, Task
 
 _GRACE_S = 5.0
 
@@ -46,22 +46,22 @@ def paused(task: Task, event: Paused, now_ms: int) -> tuple[Task, tuple[Command,
     task, commands = fire_slots(taken, now_ms)
     reason = short(event.reason) if event.reason else None
     fields: dict[str, Any] = {} if reason is None else {"cause": reason}
-    state = replace(task.state, paused=True, pause_reason=reason)
+    if event.on_resume is not OnResume.MISS:
+        fields["on_resume"] = event.on_resume.value
+    state = replace(task.state, paused=True, pause_reason=reason, on_resume=event.on_resume)
     return with_state(task, state), (*commands, new_history("paused", None, now_ms, fields))
 
 
 def resumed(task: Task, event: Resumed, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
-    """Starts are free again. The slots of the pause were missed: one record, however many."""
+    """Starts are free again. The slots of the pause were missed, in one record, unless the pause said otherwise."""
     taken = take_control(task, event.offset)
     if taken is None:
         return task, ()
     if not taken.state.paused:
         return taken, ()
     task = taken
-    commands: tuple[Command, ...] = ()
-    if task.definition is not None and task.definition.schedule is not None:
-        task, commands = miss_slots(task, task.definition.schedule, now_ms, "paused")
-    state = replace(task.state, paused=False, pause_reason=None)
+    task, commands = resume_slots(task, now_ms)
+    state = replace(task.state, paused=False, pause_reason=None, on_resume=OnResume.MISS)
     return with_state(task, state), (*commands, new_history("resumed", None, now_ms, {}))
 
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from fencepost.core.backfills import take_backfill
+from fencepost.core.batches import members_of
 from fencepost.core.commands import Command, PutCheckpoint
 from fencepost.core.ending import DROP_CHECKPOINT
 from fencepost.core.events import Adopted, Checkpointed, Started
 from fencepost.core.fans import fan_out
 from fencepost.core.illegal import IllegalEvent
 from fencepost.core.making import (
+    as_batch,
     began_first,
     began_run,
+    due_since_ms,
     ended_task,
     naming,
     new_drop,
     new_history,
     new_launch,
+    new_put,
     new_run,
     started_task,
     with_attempt,
@@ -22,9 +27,11 @@ from fencepost.core.making import (
     with_payload,
     with_run,
     with_state,
+    with_waiting,
 )
+from fencepost.core.owed import take_owed
 from fencepost.core.ready import why_not_startable
-from fencepost.core.task import Run, Status, Task
+from fencepost.core.task import Overlap, Run, Status, Task
 
 
 def started(task: Task, event: Started, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
@@ -35,10 +42,25 @@ def started(task: Task, event: Started, now_ms: int) -> tuple[Task, tuple[Comman
         raise IllegalEvent(state.task, state.status, "Started", why_not or "it is not defined")
     waiting = task.waiting
     drop = False
-    if state.status is Status.IDLE:
+    more: tuple[Command, ...] = ()
+    if state.status is Status.IDLE and not waiting:
+        if state.catching is not None:
+            task, work = take_owed(task, definition, now_ms)
+        else:
+            task, work, more = take_backfill(task, definition, now_ms)
+        if definition.shards or definition.map:
+            task, commands_of_fan = fan_out(with_waiting(task, (work,)), definition, now_ms)
+            return task, (*more, new_put(work), *commands_of_fan)
+        state = task.state
+    elif state.status is Status.IDLE:
         if definition.shards or definition.map:
             return fan_out(task, definition, now_ms)
         work, waiting = waiting[0], waiting[1:]
+        if waiting and definition.overlap is Overlap.BATCH and definition.batch_limit > 1:
+            members = members_of(waiting, definition.batch_limit - 1)
+            waiting = waiting[len(members) :]
+            # Too much for the state record: each stays in the record it waited in until the batch has ended.
+            work = as_batch(work, True, members)
         drop = not work.own_record
     else:
         assert state.work is not None
@@ -52,8 +74,8 @@ def started(task: Task, event: Started, now_ms: int) -> tuple[Task, tuple[Comman
     fields = naming(work)
     fields["attempt"] = work.attempt
     fields["lease_ttl_s"] = event.lease_ttl_s
-    fields["waited_s"] = max(0, now_ms - (work.slot_ms or work.due_ms or work.arrived_ms)) / 1000
-    commands: list[Command] = [new_history("started", epoch, now_ms, fields)]
+    fields["waited_s"] = max(0, now_ms - due_since_ms(work)) / 1000
+    commands: list[Command] = [new_history("started", epoch, now_ms, fields), *more]
     if drop:
         commands.append(new_drop(work.seq))
     checkpoint = task.checkpoint

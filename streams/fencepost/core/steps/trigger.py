@@ -15,7 +15,7 @@ from fencepost.core.task import Definition, Task, TaskState, Work
 from fencepost.core.times import MAX_MS
 
 DUPLICATE: Final = "duplicate"
-STATE_PAYLOAD_BYTES: Final = 560  # what is larger does not go into the state record, which has 4 KiB at most
+STATE_PAYLOAD_BYTES: Final = 480  # what is larger does not go into the state record, which has 4 KiB at most
 
 
 def triggered(task: Task, event: Triggered, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
@@ -34,7 +34,7 @@ def triggered(task: Task, event: Triggered, now_ms: int) -> tuple[Task, tuple[Co
         recent = remembered
     definition = task.definition
     if definition is None:
-        return _refuse(task, trigger, offset, _why_undefined(state), now_ms)
+        return _refuse(task, trigger, offset, why_undefined(state), now_ms)
     work = _work(trigger, definition, state.next_seq, now_ms)
     task = with_state(task, took_trigger(state, offset, recent, work.seq + 1))
     if work.due_ms > now_ms:
@@ -87,5 +87,5 @@ def _refuse(task: Task, trigger: Trigger, offset: int, cause: str, now_ms: int) 
     return with_state(task, taken), leave_out(task, work, cause, now_ms)
 
 
-def _why_undefined(state: TaskState) -> str:
+def why_undefined(state: TaskState) -> str:
     return "deleted" if state.deleted or state.epoch else "not defined"

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from fencepost.core.making import of_schedule
 from fencepost.core.task import Status, TaskState
 
 ScheduleItems = tuple[Any, ...]  # a schedule's JSON form: hashable, small, and on disk as well as here
@@ -24,6 +25,7 @@ class Stated:
     last_slot_ms: int
     work_slot_ms: int | None
     fingerprint: str | None
+    catching: tuple[int, int] | None = None  # slots that are still to run
 
 
 def stated(state: TaskState, at: int) -> Stated:
@@ -36,8 +38,9 @@ def stated(state: TaskState, at: int) -> Stated:
         None if run is None else (run.epoch, run.lane, run.nonce, run.lease_ttl_s),
         None if last is None else (last.epoch, last.outcome.value),
         state.last_slot_ms,
-        None if state.work is None else state.work.slot_ms,
+        None if state.work is None or not of_schedule(state.work.asked_by) else state.work.slot_ms,
         state.schedule_fingerprint,
+        None if state.catching is None else (state.catching.next_ms, state.catching.until_ms),
     )
 
 
@@ -87,6 +90,7 @@ class Known:
     pending: dict[int, int] = field(default_factory=dict)  # slot → where it was told to wait
     missing: dict[int, tuple[int, int]] = field(default_factory=dict)  # slot → the events before and after the gap
     era: Era = field(default_factory=Era)
+    backfilled: tuple[str, int, int] | None = None  # who asked for it, the last slot that began, where
 
 
 class Store(Protocol):

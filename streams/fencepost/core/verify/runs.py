@@ -97,5 +97,7 @@ class Runs:
 
 
 def work_of(fields: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Which request an event is about."""
-    return fields.get("trigger"), fields.get("slot"), fields.get("offset"), fields.get("cycle")
+    """Which request an event is about; of a batch, which requests."""
+    one = fields.get("trigger"), fields.get("slot"), fields.get("offset"), fields.get("cycle")
+    others = fields.get("batch")
+    return one if others is None else (*one, *[work_of(other) for other in others])

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
+from fencepost.core.backfills import BACKFILL
 from fencepost.core.commands import History
+from fencepost.core.making import of_schedule
 from fencepost.core.schedule import Schedule, ScheduleError, schedule_from_json
 from fencepost.core.slots import fingerprint_of
 from fencepost.core.task import Outcome
@@ -45,16 +47,27 @@ class Slots:
             if first_ms is not None and last_ms is not None:
                 self._account(task, known, first_ms, last_ms, at)
             return
-        slot_ms = time_of(fields, "slot")
-        if slot_ms is None:
-            return
+        over = kind in ENDS and "retry_at" not in fields
+        for request in (fields, *fields.get("batch", ())):
+            slot_ms = time_of(request, "slot")
+            if slot_ms is not None and kind == "started" and not promised:
+                self._backfilled(task, known, event.epoch, request.get("asked_by"), slot_ms, at)
+            if slot_ms is None or not of_schedule(request.get("asked_by")):
+                continue  # no slot, or one that somebody asked for beside the schedule: it may run as often as that
+            self._request(task, known, event, slot_ms, at, promised, over)
+
+    def _request(
+        self, task: str, known: Known, event: History, slot_ms: int, at: int, promised: bool, over: bool
+    ) -> None:
+        """An event of a request for a slot. `over`: it is the last one."""
+        kind = event.kind
         waited = known.pending.pop(slot_ms, None) is not None
         if kind == "triggered":
             known.pending[slot_ms] = at
         elif kind == "started" and not waited and not promised:
             self._started(task, known, event.epoch, slot_ms, at)
         self._account(task, known, slot_ms, slot_ms, at)
-        if kind in ENDS and "retry_at" not in fields and slot_ms > known.final_slot_ms:
+        if over and slot_ms > known.final_slot_ms:
             known.final_slot_ms, known.final_slot_at = slot_ms, at
 
     def close(self, task: str, known: Known) -> None:
@@ -65,6 +78,8 @@ class Slots:
             waiting.add(said.work_slot_ms)
         for slot_ms in sorted(waiting):
             self._account(task, known, slot_ms, slot_ms, _NO_EVENT)
+        if said is not None and said.catching is not None:
+            self._account(task, known, *said.catching, _NO_EVENT)
         self._close_era(task, known)
         if said is not None and known.problem is None:
             self._decided(task, known, said.last_slot_ms, said.fingerprint, said.at)
@@ -83,6 +98,18 @@ class Slots:
         if slot_ms <= known.final_slot_ms and self._accounted(task, known, slot_ms):
             text = f"slot {format_ms(slot_ms)} became a run again, though its work was over"
             self._findings.add(Kind.SLOT_TWICE, task, epoch, text, (known.final_slot_at, at))
+
+    def _backfilled(
+        self, task: str, known: Known, epoch: int | None, asked_by: str | None, slot_ms: int, at: int
+    ) -> None:
+        """A backfill runs each slot once, in their order."""
+        if asked_by is None or not asked_by.startswith(f"{BACKFILL} "):
+            return
+        before = known.backfilled
+        if before is not None and before[0] == asked_by and slot_ms <= before[1]:
+            text = f"slot {format_ms(slot_ms)} became a run of {asked_by} again"
+            self._findings.add(Kind.SLOT_TWICE, task, epoch, text, (before[2], at))
+        known.backfilled = (asked_by, slot_ms, at)
 
     def _accounted(self, task: str, known: Known, slot_ms: int) -> bool:
         era = known.era

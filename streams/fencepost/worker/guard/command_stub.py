@@ -134,7 +134,7 @@ class CommandStub:
             checkpoint = codec.dumps(run[Field.CHECKPOINT])
             env["FENCEPOST_LAST_CHECKPOINT"] = checkpoint.decode()
         more = run[Field.MORE]
-        if more is not None:
+        if more is not None and "cycle" in more:
             env["FENCEPOST_CYCLE"] = more["cycle"]
             env["FENCEPOST_UPSTREAM"] = codec.dumps(more["upstream"] or {}).decode()
             if "shard" in more:
