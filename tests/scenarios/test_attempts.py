@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from fencepost.codec import dumps
 from fencepost.core.task import Retry
 from fencepost.core.times import parse_rfc3339
@@ -25,12 +27,13 @@ def letters_of(stage: Stage, task: str) -> list[dict[str, object]]:
     return found
 
 
+@pytest.mark.timeout(400)  # twelve commands, each a process of its own
 def test_e05_a_poison_replayed_five_times_leaves_one_dead_letter_each_and_says_how_often(stage: Stage) -> None:
     stage.start_all("a")
     stage.define(python_task("poison", retry=Retry(attempts=2, delay_s=0.01)))
     stage.cli("trigger", "poison", "--payload", json.dumps(POISON), "--id", "drop")
     for replays in range(6):
-        stage.wait(f"dead letter {replays}", lambda replays=replays: len(letters_of(stage, "poison")) == replays + 1)
+        stage.wait(f"dead letter {replays}", lambda replays=replays: len(stage.dead_letters()) == replays + 1)
         letter = letters_of(stage, "poison")[-1]
         assert letter["replays"] == replays
         attempts = letter["attempts"]
@@ -41,7 +44,7 @@ def test_e05_a_poison_replayed_five_times_leaves_one_dead_letter_each_and_says_h
             stage.cli("dlq", "replay", str(letter["place"]))
     # One that comes after shows that nothing more is on its way.
     stage.cli("trigger", "poison", "--wait")
-    assert len(letters_of(stage, "poison")) == 6
+    assert len(stage.dead_letters()) == 6
     assert len([kind for kind, _ in stage.world.kinds("poison") if kind == "started"]) == 13
     stage.cli("verify")
 
