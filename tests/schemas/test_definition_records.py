@@ -310,3 +310,10 @@ def test_equal_schedules_are_one_object() -> None:
     assert first is not None
     assert second is not None
     assert first.schedule is second.schedule
+
+
+@pytest.mark.parametrize("key", ["ü" * 125, "a\u0085b"], ids=ascii)
+def test_a_limits_key_that_could_have_no_owner_is_refused(key: str) -> None:
+    """Its asks would become dead letters, and its tasks wait for ever."""
+    error = refusal({"handler": HANDLER, "limit": {"key": key, "max_runs": 1}})
+    assert error.field == "limit.key"

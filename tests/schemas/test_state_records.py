@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -10,13 +11,33 @@ from hypothesis import strategies as st
 
 from fencepost.codec import BadRecord
 from fencepost.core.batches import members_of
+from fencepost.core.commands import Command, PutWork
 from fencepost.core.ending import PAST_KEPT
-from fencepost.core.links import Origin
-from fencepost.core.machine import restored_task
+from fencepost.core.events import Signalled
+from fencepost.core.limits import Limit, Permit
+from fencepost.core.links import Origin, When
+from fencepost.core.machine import restored_task, step
 from fencepost.core.making import short
+from fencepost.core.place import Place
 from fencepost.core.recent import KEPT, hash_of, remember
+from fencepost.core.signals import UpstreamDone
 from fencepost.core.steps.trigger import STATE_PAYLOAD_BYTES
-from fencepost.core.task import Attempt, Backfill, Cause, LastRun, OnResume, Outcome, Owed, Run, Status, TaskState, Work
+from fencepost.core.task import (
+    Attempt,
+    Backfill,
+    Cause,
+    Definition,
+    LastRun,
+    OnResume,
+    Outcome,
+    Owed,
+    PythonHandler,
+    Run,
+    Status,
+    Task,
+    TaskState,
+    Work,
+)
 from fencepost.wire.state import STATE_BYTES, decode_state, encode_state, state_stamp
 from fencepost.wire.trigger import read_trigger
 from fencepost.wire.work import check_checkpoint, decode_checkpoint, decode_work, encode_checkpoint, encode_work
@@ -166,6 +187,42 @@ def test_no_state_is_larger_than_four_kibibytes(character: str, batched: bool) -
         Backfill("b" * 16, T0, T0, 10**6),
     )
     assert len(encode_state(state, LANE, NONCE)) <= STATE_BYTES
+    body = {"payload": "", "cycle": fill}
+    body["payload"] = "x" * (STATE_PAYLOAD_BYTES - len(json.dumps(body, ensure_ascii=False).encode()))
+    trigger = read_trigger(fill.encode(), json.dumps(body, ensure_ascii=False).encode(), None, 2**60, T0)
+    works = [
+        replace(alone, trigger_id=None, payload=trigger.payload, own_record=False, origin=Origin(fill)),
+        *(
+            replace(alone, trigger_id=None, due_ms=0, payload=None, own_record=False, offset=-1, origin=origin)
+            for origin in joined(character)
+        ),
+    ]
+    # A task that is deleted has no schedule, so not everything goes together.
+    permit = Permit(10**9, Limit("k" * 240, 10**6, "1000/10m", 100), True)
+    for one in works:
+        if character in '"\\':
+            break  # an ID of 255 quotes is 510 bytes of JSON: that and a limit's longest key do not go together
+        for tied in ({"permit": permit}, {"place": Place(10**6, "p" * 32, "s" * 10, True)}, {}):
+            value = encode_state(replace(state, work=one, deleted=False, **tied), LANE, NONCE)
+            assert len(value) <= STATE_BYTES
+            assert decode_state(value).work is not None
+
+
+def joined(character: str) -> list[Origin]:
+    """Where requests come from that run after others, as far as that stands in the state: cycles, ways, parents."""
+    found = []
+    for parents, cycle, way in product((1, 2, 3, 4, 20), (character * 10, character * 60, character * 120), (1, 50)):
+        names = tuple([f"{character}{number}" for number in range(parents)])
+        task = Task(TaskState("t"), Definition("t", PythonHandler("f"), after=names, when=When.ALL_DONE))
+        commands: tuple[Command, ...] = ()
+        for number, parent in enumerate(names):
+            told = UpstreamDone(cycle, "interrupted", (character,) * way, 10**9, result_dropped="it is too large " * 4)
+            task, commands = step(task, Signalled(told, number, parent), T0)
+        (work,) = [command.work for command in commands if isinstance(command, PutWork)]
+        if not work.own_record and work.origin is not None:
+            found.append(work.origin)
+    assert found
+    return found
 
 
 # -- what a worker must leave alone -----------------------------------------------------------------------------------

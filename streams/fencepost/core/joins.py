@@ -22,7 +22,8 @@ from fencepost.core.task import Definition, Task
 
 Commands = tuple[Command, ...]
 
-STATE_ORIGIN_BYTES: Final = 280  # what is larger goes into a record of its own; as JSON it may take twice the bytes
+STATE_ORIGIN_BYTES: Final = 480  # as JSON: what is larger goes into a record of its own
+_TOLD_BYTES: Final = 160  # what a run is told of a parent, without its name and its result
 RAN_ALREADY: Final = "this cycle became a request before"
 
 
@@ -159,7 +160,10 @@ def _run(task: Task, definition: Definition, join: Join, now_ms: int) -> tuple[T
     task, put = keep_links(task, replace(links, ran=(*links.ran, hash_of(join.cycle))[-KEPT_RAN:]))
     state = task.state
     upstream = {parent: _told(item) for parent in definition.after for item in join.done if item.parent == parent}
-    size = len(join.cycle) + sum(map(len, join.path)) + sum(item.size for item in join.done)
+    size = sum(map(_json_bytes, (join.cycle, *join.path)))
+    size += sum(
+        _json_bytes(item.parent) + _TOLD_BYTES + (0 if item.result is None else item.size) for item in join.done
+    )
     work = new_work(
         state.next_seq,
         None,
@@ -173,6 +177,11 @@ def _run(task: Task, definition: Definition, join: Join, now_ms: int) -> tuple[T
     task = with_state(task, replace(state, next_seq=state.next_seq + 1))
     task, admitted = admit(task, definition, work, now_ms, recorded=False)
     return task, (*commands, *put, *admitted)
+
+
+def _json_bytes(text: str) -> int:
+    """In JSON, with what parts it from the next. IDs and cycles have no other characters that are escaped."""
+    return len(text.encode()) + text.count('"') + text.count("\\") + 3
 
 
 def _told(done: Done) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from fencepost.codec import BadRecord, dumps, loads_own
-from fencepost.core.limits import Claim, Limit, Permit, interval_ms
+from fencepost.core.ids import check_task_id
+from fencepost.core.limits import PREFIX, Claim, Limit, Permit, group_id, interval_ms
 from fencepost.core.times import format_ms
 from fencepost.wire.schema import check
 from fencepost.wire.times import read_time
@@ -18,6 +19,10 @@ GROUP: Final = "group"
 def read_limit(body: dict[str, Any]) -> Limit:
     """From its JSON, checked against the schema before. Raises BadRecord."""
     limit = limit_of(body)
+    try:
+        check_task_id(group_id(limit.key))  # an ID that nobody can own would never be granted anything
+    except ValueError as error:
+        raise BadRecord(f"cannot be part of an ID, {PREFIX}KEY: {error}", "limit.key") from error
     if limit.max_runs is None and limit.rate is None:
         raise BadRecord("limits nothing; give max_runs, rate or both", "limit")
     if limit.rate is None and "burst" in body:

@@ -73,7 +73,22 @@ def encode_state(state: TaskState, lane: str, nonce: str) -> bytes:
         body["backfill"] = _backfill_text(state.backfill)
     if state.paused or state.defined_paused or state.deleted:
         _add_flags(body, state)
-    return dumps(body)
+    value = dumps(body)
+    return value if len(value) <= STATE_BYTES else _shortened(body)
+
+
+def _shortened(body: dict[str, Any]) -> bytes:
+    """Without so much of what is only for people that it has room: the oldest past runs of its work first."""
+    value = dumps(body)
+    work = body.get("work", {})
+    while len(value) > STATE_BYTES and "past" in work:
+        work["past"] = work["past"][1:]
+        if not work["past"]:
+            del work["past"]
+        value = dumps(body)
+    if len(value) > STATE_BYTES and body.pop("pause_reason", None) is not None:
+        value = dumps(body)
+    return value
 
 
 def decode_state(value: bytes) -> TaskState:
