@@ -28,8 +28,9 @@ from fencepost.core.events import (
 )
 from fencepost.core.limits import Claim, Group, Limit, due_ms, granting, group_id, interval_ms
 from fencepost.core.machine import new_task, restored_task, startable, step, why_not_startable
+from fencepost.core.signals import Ask, GiveBack
 from fencepost.core.task import Cause, Definition, Outcome, Overlap, PythonHandler, Retry, Status, Task
-from tests.core.play import SECOND, T0
+from tests.core.play import SECOND, T0, Play
 
 KEY = group_id("db")
 
@@ -314,3 +315,11 @@ def test_tasks_without_a_limit_say_nothing_of_it() -> None:
     assert not any(isinstance(command, Send) for command in (*commands, *more))
     assert not any(command.kind == "asked" for command in more if isinstance(command, History))
     assert startable(task, T0)
+
+
+def test_a_key_that_nobody_holds_or_waits_for_leaves_nothing_in_memory_as_none_is_on_record() -> None:
+    play = Play()
+    play.signal(Ask(1, max_runs=1), sender="t", offset=0)
+    assert play.task.group is not None
+    play.signal(GiveBack(1), sender="t", offset=1)
+    assert play.task.group is None

@@ -14,19 +14,30 @@ from fencepost.core.commands import (
     Command,
     Define,
     DropCheckpoint,
+    DropClaim,
     DropFan,
     DropJoin,
+    DropLeftOut,
     DropLinks,
     DropWork,
+    Forget,
+    GiveUp,
+    History,
+    Launch,
     PutCheckpoint,
+    PutClaim,
     PutFan,
+    PutGroup,
     PutJoin,
+    PutLeftOut,
     PutLinks,
     PutWork,
     Send,
+    Stop,
 )
 from fencepost.core.events import (
     Adopted,
+    Backfilled,
     Cancelled,
     Checkpointed,
     Defined,
@@ -35,6 +46,7 @@ from fencepost.core.events import (
     Event,
     Interrupted,
     Paused,
+    Rerun,
     Resumed,
     Signalled,
     Started,
@@ -42,13 +54,28 @@ from fencepost.core.events import (
     Triggered,
     Woken,
 )
+from fencepost.core.limits import Group, Limit
 from fencepost.core.links import When
 from fencepost.core.machine import IllegalEvent, new_task, restored_task, startable, step, wake_at_ms
 from fencepost.core.schedule import Every
-from fencepost.core.task import Cause, Definition, OnInterruption, Outcome, Overlap, PythonHandler, Retry, Task, Work
+from fencepost.core.task import (
+    CatchUp,
+    Cause,
+    Definition,
+    OnInterruption,
+    OnResume,
+    Outcome,
+    Overlap,
+    PythonHandler,
+    Retry,
+    Task,
+    Work,
+)
 from fencepost.wire.control import encode_signal, read_control
 from fencepost.wire.definition import encode_definition, read_definition
 from fencepost.wire.fan import decode_fan, encode_fan
+from fencepost.wire.left_out import decode_left_out, encode_left_out
+from fencepost.wire.limit import decode_claim, decode_group, encode_claim, encode_group
 from fencepost.wire.links import decode_join, decode_links, encode_join, encode_links
 from fencepost.wire.state import STATE_BYTES, decode_state, encode_state
 from fencepost.wire.trigger import encode_asked, read_trigger
@@ -70,6 +97,9 @@ definitions = st.builds(
     on_interruption=st.sampled_from(OnInterruption),
     settle_s=st.sampled_from([0.0, 0.0, 5.0]),
     paused=st.sampled_from([False, False, False, True]),
+    catch_up=st.sampled_from(CatchUp),
+    limit=st.sampled_from([None, None, Limit("k", 1), Limit("k", 2, "2/m")]),
+    batch_limit=st.integers(1, 3),
     payload=st.sampled_from([None, [1, 2, 3], [], "x"]),
     start_timeout_s=st.sampled_from([None, None, 40.0]),
     heartbeat_s=st.sampled_from([None, 9.5]),
@@ -134,12 +164,24 @@ class TiedTasks(RuleBasedStateMachine):
                 side["fan", fan.number] = encode_fan(name, fan, *WROTE)
             case DropFan(number):
                 side.pop(("fan", number), None)
+            case PutClaim(claim):
+                side["claim", claim.number] = encode_claim(name, claim, *WROTE)
+            case DropClaim(number):
+                side.pop(("claim", number))
+            case PutGroup(next_ms):
+                side["group", 0] = encode_group(name, next_ms, *WROTE)
+            case PutLeftOut(slots_ms):
+                side["left_out", 0] = encode_left_out(name, slots_ms, *WROTE)
+            case DropLeftOut():
+                side.pop(("left_out", 0), None)
             case Send(target, signal):
                 self._send(name, target, "signal", encode_signal(name, signal, *WROTE))
             case Ask(trigger):
                 self._send(name, trigger.task, "trigger", encode_asked(trigger))
             case Define(target, definition):
                 self._send(name, target, "definition", None if definition is None else encode_definition(definition))
+            case _:
+                assert isinstance(command, History | Forget | GiveUp | Launch | Stop), command
 
     def _send(self, sender: str, target: str, kind: str, value: bytes | None) -> None:
         self.on_way.setdefault((sender, target), []).append((kind, value))
@@ -153,7 +195,8 @@ class TiedTasks(RuleBasedStateMachine):
         def of(kind: str) -> list[bytes]:
             return [value for (known, _), value in side.items() if known == kind]
 
-        links, checkpoint = of("links"), of("checkpoint")
+        links, checkpoint, left_out = of("links"), of("checkpoint"), of("left_out")
+        claims, group = sorted(map(decode_claim, of("claim")), key=lambda claim: claim.number), of("group")
         again = restored_task(
             decode_state(value),
             map(decode_work, of("work")),
@@ -161,19 +204,24 @@ class TiedTasks(RuleBasedStateMachine):
             decode_links(links[0]) if links else None,
             map(decode_join, of("join")),
             map(decode_fan, of("fan")),
+            Group(tuple(claims), decode_group(group[0]) if group else 0.0) if claims or group else None,
+            decode_left_out(left_out[0]) if left_out else (),
         )
         if task.definition is None:
             return again
         _, definition = read_definition(name.encode(), encode_definition(task.definition))
         assert definition == task.definition
         again, commands = step(again, Defined(definition, restored=True), self.now_ms)
-        assert not commands, "what was known before is no news"
+        if not any(work.due_ms for work in task.waiting):
+            assert not commands, "what was known before is no news"
         return again
 
     def _compare(self, name: str) -> None:
         """Work that came due and waits is admitted again: that is the one difference there may be."""
         task, again = self.tasks[name], self.restored(name)
         due = {work.seq for work in task.waiting if work.due_ms}
+        if due and task.state.permit is not None:
+            return  # until it is admitted again it does not want to start: what it asked for is given back
 
         def by_seq(works: tuple[Work, ...]) -> list[Work]:
             return sorted(works, key=lambda work: work.seq)
@@ -270,7 +318,10 @@ class TiedTasks(RuleBasedStateMachine):
         name = self.pick(data)
         self.act(name, Adopted(self.tasks[name].state.epoch, "next"))
 
-    @rule(data=st.data(), op=st.sampled_from(["cancel", "cancel run", "pause", "resume"]))
+    @rule(
+        data=st.data(),
+        op=st.sampled_from(["cancel", "cancel run", "pause", "pause, catch up", "resume", "rerun", "backfill", "stop"]),
+    )
     def operate(self, data: st.DataObject, op: str) -> None:
         name = self.pick(data)
         offset = self._offset(f"{name} control")
@@ -278,6 +329,10 @@ class TiedTasks(RuleBasedStateMachine):
             "cancel": Cancelled(offset),
             "cancel run": Cancelled(offset, "enough", False),
             "pause": Paused(offset, "a while"),
+            "pause, catch up": Paused(offset, "a while", OnResume.LATEST),
+            "rerun": Rerun(offset, 1, None, f"again {offset}", {"x": "y" * 600}, None, 3, 700),
+            "backfill": Backfilled(offset, f"b{offset}", T0 - 5 * MINUTE, T0, (T0 - T0 % MINUTE - MINUTE,)),
+            "stop": Backfilled(offset, stop=True),
             "resume": Resumed(offset),
         }
         self.act(name, events[op])

@@ -80,4 +80,5 @@ def grant_due(task: Task, now_ms: int) -> Stepped:
         commands += (PutClaim(claim), Send(claim.task, Grant(claim.ticket)))
     if group.next_ms != task.group.next_ms:
         commands.append(PutGroup(group.next_ms))
-    return replace(task, group=group), tuple(commands)
+    nothing = not group.claims and not group.next_ms
+    return replace(task, group=None if nothing else group), tuple(commands)
