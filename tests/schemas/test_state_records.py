@@ -38,6 +38,7 @@ from fencepost.core.task import (
     TaskState,
     Work,
 )
+from fencepost.wire.schema import load_schema
 from fencepost.wire.state import STATE_BYTES, decode_state, encode_state, state_stamp
 from fencepost.wire.trigger import read_trigger
 from fencepost.wire.work import check_checkpoint, decode_checkpoint, decode_work, encode_checkpoint, encode_work
@@ -213,7 +214,7 @@ def joined(character: str) -> list[Origin]:
     found = []
     for parents, cycle, way in product((1, 2, 3, 4, 20), (character * 10, character * 60, character * 120), (1, 50)):
         names = tuple([f"{character}{number}" for number in range(parents)])
-        task = Task(TaskState("t"), Definition("t", PythonHandler("f"), after=names, when=When.ALL_DONE))
+        task = Task(TaskState("child"), Definition("child", PythonHandler("f"), after=names, when=When.ALL_DONE))
         commands: tuple[Command, ...] = ()
         for number, parent in enumerate(names):
             told = UpstreamDone(cycle, "interrupted", (character,) * way, 10**9, result_dropped="it is too large " * 4)
@@ -280,3 +281,12 @@ def test_a_checkpoint_that_cannot_be_kept_is_refused_before_it_is_an_event(data:
     with pytest.raises(BadRecord, match="checkpoint"):
         check_checkpoint(data)
     check_checkpoint("x" * 65_000)
+
+
+def test_work_has_the_same_fields_wherever_it_is_kept_or_told() -> None:
+    """A field that is missing from one of them makes that record unreadable, and its task stand still."""
+    alone = set(load_schema("work")["properties"]) - {"v", "task", "lane", "nonce", "own_record"}
+    for record, own in (("state", {"payload_in_record", "batch"}), ("fan", set()), ("signal", {"own_record"})):
+        fields = set(load_schema(record)["properties"]["work"]["properties"])
+        assert alone <= fields, record
+        assert fields - alone <= own, record
