@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fencepost.worker.lane import Lane
-from tests.model.safeguards import SHARED
+from tests.model.safeguards import NOT_HERE, SHARED
 from tests.simulation.campaign import Chunk, broken, play
 from tests.simulation.history import run
 from tests.simulation.install import installed
@@ -85,8 +85,7 @@ def test_that_seeds_draw_all_themes_and_both_group_protocols() -> None:
 
 def test_that_the_simulation_and_the_model_know_the_same_safeguards() -> None:
     assert set(SHARED) <= set(SAFEGUARDS)
-    # The epoch that a deletion keeps is no part of the model, which has one task that is never deleted.
-    assert set(SAFEGUARDS) - set(SHARED) == {"kept_epoch"}
+    assert set(SAFEGUARDS) - set(SHARED) == set(NOT_HERE)
 
 
 def test_that_a_lane_that_gives_everything_away_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,5 +82,5 @@ class WorldClient(Client):
     def close(self) -> None:
         """Nothing is held."""
 
-    def _partition(self, task: str) -> int:
+    def partition_of(self, task: str) -> int:
         return 0
