@@ -255,7 +255,7 @@ def test_a_call_ends_with_its_lease(bench_of: BenchOf, server: Server) -> None:
     bench = calling(bench_of, server.host)
     (end,) = bench.run(run_of(server.url(), "t", lease_ttl_s=2.0))  # and nothing renews it
     assert isinstance(end, RunEnded)
-    assert (end.outcome, end.cause) == (Outcome.INTERRUPTED, Cause.FENCED)
+    assert (end.outcome, end.cause) == (Outcome.INTERRUPTED, Cause.FENCED), end
 
 
 def test_a_server_that_keeps_epochs_refuses_a_stale_one(bench_of: BenchOf, server: Server) -> None:
