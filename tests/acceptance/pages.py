@@ -29,6 +29,7 @@ from fencepost.broker.ports import choose_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 STOCK = "127.0.0.1:9092"
+SERVER = "8765"  # the port of a reader's own HTTP server, as the pages have it
 LINE_LIMIT_S = 90
 LOOK_LIMIT_S = 60
 # What only looks may be looked at again: a run that was triggered a moment ago is still on its way.
@@ -120,6 +121,7 @@ class Reader:
     folder: Path
     environment: Path  # the virtual environment with the installed wheel
     port: int = 0
+    server_port: int = 0
     env: dict[str, str] = field(default_factory=dict)
     background: list[tuple[Line, subprocess.Popen[bytes], Path]] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
@@ -127,6 +129,7 @@ class Reader:
 
     def __post_init__(self) -> None:
         self.port, _ = self._ports()
+        (self.server_port,) = choose_ports(["127.0.0.1"], 1)
         tools = self.folder / "tools"
         tools.mkdir(parents=True)
         if shutil.which("kcat") is None:
@@ -150,10 +153,11 @@ class Reader:
 
     def follow(self, block: Block) -> None:
         if block.mark == "file":
-            (self.folder / block.words).write_text(block.text, encoding="utf-8")
+            (self.folder / block.words).write_text(block.text.replace(SERVER, str(self.server_port)), encoding="utf-8")
         elif block.language == "console":
             for line in lines_of(block):
-                self.run(line)
+                expected = None if line.expected is None else line.expected.replace(SERVER, str(self.server_port))
+                self.run(Line(line.command, expected))
 
     def run(self, line: Line) -> str:
         """One line. Raises AssertionError with all it printed."""
@@ -199,7 +203,7 @@ class Reader:
 
     def _mine(self, command: str) -> str:
         """The line with the broker of this reader."""
-        command = command.replace(STOCK, self.bootstrap)
+        command = command.replace(STOCK, self.bootstrap).replace(SERVER, str(self.server_port))
         return re.sub(r"^fencepost up\b", f"fencepost up --port {self.port}", command)
 
     def _begin(self, line: Line, command: str) -> None:
