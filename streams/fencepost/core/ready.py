@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from fencepost.core.limits import due_ms
 from fencepost.core.owed import owes
 from fencepost.core.task import Status, Task
@@ -15,6 +13,16 @@ def startable(task: Task, now_ms: int) -> bool:
 
     A pause holds back every start, the retry of a run that began before it too.
     """
+    definition = task.definition
+    if definition is not None and definition.limit is not None:
+        permit = task.state.permit
+        if permit is None or not permit.granted or permit.epoch:
+            return False
+    return wants_to_start(task, now_ms)
+
+
+def wants_to_start(task: Task, now_ms: int) -> bool:
+    """Whether the task could start but for its limit."""
     state = task.state
     if state.status is Status.IDLE:
         if not task.waiting and not owes(state):
@@ -26,19 +34,9 @@ def startable(task: Task, now_ms: int) -> bool:
         return False
     if state.place is not None and state.place.away:
         return False
-    if definition.limit is not None and (state.permit is None or not state.permit.granted or state.permit.epoch):
-        return False
     if definition.start_timeout_s is None and definition.total_timeout_s is None:
         return True
     return not expired(task, now_ms)
-
-
-def wants_to_start(task: Task, now_ms: int) -> bool:
-    """Whether a task with a limit could start but for it."""
-    definition = task.definition
-    if definition is None:
-        return False
-    return startable(replace(task, definition=replace(definition, limit=None)), now_ms)
 
 
 def why_not_startable(task: Task, now_ms: int) -> str | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fencepost.codec import BadRecord, dumps, loads_own
+from fencepost.codec import dumps
 from fencepost.core.links import Fan, ShardEnd
 from fencepost.core.times import format_ms
-from fencepost.wire.schema import check
+from fencepost.wire.links import end_fields
+from fencepost.wire.schema import read_own
 from fencepost.wire.times import read_time
 from fencepost.wire.work import read_work, work_fields
 
@@ -25,7 +26,7 @@ def encode_fan(task: str, fan: Fan, lane: str, nonce: str) -> bytes:
         "shards": fan.shards,
         "opened": format_ms(fan.opened_ms),
         "work": work_fields(fan.work),
-        "done": [_end(end) for end in fan.done],
+        "done": [{"shard": end.shard, **end_fields(end)} for end in fan.done],
     }
     if fan.failed:
         body["failed"] = True
@@ -34,28 +35,10 @@ def encode_fan(task: str, fan: Fan, lane: str, nonce: str) -> bytes:
 
 def decode_fan(value: bytes) -> Fan:
     """Raises BadRecord."""
-    body = loads_own(value)
-    if type(body) is not dict:
-        raise BadRecord("a fan record is a JSON object")
-    if body.get("v") != VERSION:
-        raise BadRecord(f"unknown version {str(body.get('v'))[:40]}; this release knows version {VERSION}", "v")
-    check("fan", body)
+    body = read_own("fan", value, VERSION)
     work = read_work(body["work"], "own_record", "work.")
     done = tuple([_read_end(end) for end in body["done"]])
     return Fan(work.seq, body["shards"], read_time(body["opened"], "opened"), work, done, body.get("failed", False))
-
-
-def _end(end: ShardEnd) -> dict[str, Any]:
-    fields: dict[str, Any] = {"shard": end.shard, "outcome": end.outcome}
-    if end.epoch:
-        fields["epoch"] = end.epoch
-    if end.result is not None:
-        fields["result"] = end.result
-    if end.result_dropped is not None:
-        fields["result_dropped"] = end.result_dropped
-    if end.size:
-        fields["size"] = end.size
-    return fields
 
 
 def _read_end(body: dict[str, Any]) -> ShardEnd:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from fencepost.codec import BadRecord, dumps, loads_own
+from fencepost.codec import dumps
 from fencepost.core.times import format_ms
-from fencepost.wire.schema import check
+from fencepost.wire.schema import read_own
 from fencepost.wire.times import read_time
 
 VERSION: Final = 1
@@ -21,10 +21,5 @@ def encode_left_out(task: str, slots_ms: tuple[int, ...], lane: str, nonce: str)
 
 def decode_left_out(value: bytes) -> tuple[int, ...]:
     """The slots, in order. Raises BadRecord."""
-    body: Any = loads_own(value)
-    if type(body) is not dict:
-        raise BadRecord("a left_out record is a JSON object")
-    if body.get("v") != VERSION:
-        raise BadRecord(f"unknown version {str(body.get('v'))[:40]}; this release knows version {VERSION}", "v")
-    check("left_out", body)
+    body = read_own("left_out", value, VERSION)
     return tuple([read_time(slot, "slots") for slot in body["slots"]])

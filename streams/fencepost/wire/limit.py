@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fencepost.codec import BadRecord, dumps, loads_own
+from fencepost.codec import BadRecord, dumps
 from fencepost.core.ids import check_task_id
 from fencepost.core.limits import PREFIX, Claim, Limit, Permit, group_id, interval_ms
 from fencepost.core.times import format_ms
-from fencepost.wire.schema import check
+from fencepost.wire.schema import read_own
 from fencepost.wire.times import read_time
 
 VERSION: Final = 1
@@ -85,7 +85,7 @@ def encode_claim(task: str, claim: Claim, lane: str, nonce: str) -> bytes:
 
 def decode_claim(value: bytes) -> Claim:
     """Raises BadRecord."""
-    body = _body("claim", value)
+    body = read_own("claim", value, VERSION)
     return Claim(
         body["number"],
         body["for"],
@@ -103,14 +103,4 @@ def encode_group(task: str, next_ms: float, lane: str, nonce: str) -> bytes:
 
 def decode_group(value: bytes) -> float:
     """When the next start is due by the rate. Raises BadRecord."""
-    return float(_body("group", value)["next_ms"])
-
-
-def _body(name: str, value: bytes) -> dict[str, Any]:
-    body = loads_own(value)
-    if type(body) is not dict:
-        raise BadRecord(f"a {name} record is a JSON object")
-    if body.get("v") != VERSION:
-        raise BadRecord(f"unknown version {str(body.get('v'))[:40]}; this release knows version {VERSION}", "v")
-    check(name, body)
-    return body
+    return float(read_own("group", value, VERSION)["next_ms"])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fencepost.codec import BadRecord, dumps, loads_own
-from fencepost.core.links import Done, Join, Links, Origin, Shard
+from fencepost.codec import dumps
+from fencepost.core.links import Done, Join, Links, Origin, Shard, ShardEnd
 from fencepost.core.times import format_ms
-from fencepost.wire.schema import check
+from fencepost.wire.schema import read_own
 from fencepost.wire.times import read_time
 
 VERSION: Final = 1
@@ -31,7 +31,7 @@ def encode_links(task: str, links: Links, lane: str, nonce: str) -> bytes:
 
 def decode_links(value: bytes) -> Links:
     """Raises BadRecord."""
-    body = _body("links", value)
+    body = read_own("links", value, VERSION)
     ran = body.get("ran")
     return Links(
         tuple(body.get("children", ())),
@@ -52,7 +52,7 @@ def encode_join(task: str, join: Join, lane: str, nonce: str) -> bytes:
         "number": join.number,
         "cycle": join.cycle,
         "opened": format_ms(join.opened_ms),
-        "done": [_done(item) for item in join.done],
+        "done": [{"parent": item.parent, "ok": item.ok, **end_fields(item)} for item in join.done],
     }
     if join.path:
         body["path"] = list(join.path)
@@ -63,7 +63,7 @@ def encode_join(task: str, join: Join, lane: str, nonce: str) -> bytes:
 
 def decode_join(value: bytes) -> Join:
     """Raises BadRecord."""
-    body = _body("join", value)
+    body = read_own("join", value, VERSION)
     return Join(
         body["number"],
         body["cycle"],
@@ -103,16 +103,17 @@ def read_origin(body: dict[str, Any]) -> Origin | None:
     return None if cycle is None else Origin(cycle, tuple(body.get("path", ())), body.get("upstream"), read_shard(body))
 
 
-def _done(done: Done) -> dict[str, Any]:
-    fields: dict[str, Any] = {"parent": done.parent, "outcome": done.outcome, "ok": done.ok}
-    if done.epoch:
-        fields["epoch"] = done.epoch
-    if done.result is not None:
-        fields["result"] = done.result
-    if done.result_dropped is not None:
-        fields["result_dropped"] = done.result_dropped
-    if done.size:
-        fields["size"] = done.size
+def end_fields(end: Done | ShardEnd) -> dict[str, Any]:
+    """How a request ended, besides whose it was."""
+    fields: dict[str, Any] = {"outcome": end.outcome}
+    if end.epoch:
+        fields["epoch"] = end.epoch
+    if end.result is not None:
+        fields["result"] = end.result
+    if end.result_dropped is not None:
+        fields["result_dropped"] = end.result_dropped
+    if end.size:
+        fields["size"] = end.size
     return fields
 
 
@@ -126,13 +127,3 @@ def _read_done(body: dict[str, Any]) -> Done:
         body.get("result_dropped"),
         body.get("size", 0),
     )
-
-
-def _body(name: str, value: bytes) -> dict[str, Any]:
-    body = loads_own(value)
-    if type(body) is not dict:
-        raise BadRecord(f"a {name} record is a JSON object")
-    if body.get("v") != VERSION:
-        raise BadRecord(f"unknown version {str(body.get('v'))[:40]}; this release knows version {VERSION}", "v")
-    check(name, body)
-    return body

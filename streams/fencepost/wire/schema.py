@@ -36,6 +36,20 @@ def check(name: str, body: Any) -> None:
     raise BadRecord(f"not a {name}")  # is_valid and iter_errors disagree: not seen, and no reason to accept
 
 
+def read_own(name: str, value: bytes, version: int) -> dict[str, Any]:
+    """The body of a record that owners write for each other: an object of this version, as its schema says.
+
+    Raises BadRecord.
+    """
+    body = loads_own(value)
+    if type(body) is not dict:
+        raise BadRecord(f"a {name} record is a JSON object")
+    if body.get("v") != version:
+        raise BadRecord(f"unknown version {str(body.get('v'))[:40]}; this release knows version {version}", "v")
+    check(name, body)
+    return body
+
+
 def _explain(error: jsonschema_rs.ValidationError, schema: dict[str, Any]) -> BadRecord:
     path = list(error.instance_path)
     details = error.kind.as_dict()

@@ -12,7 +12,7 @@ from fencepost.core.recent import Recent
 from fencepost.core.task import Backfill, Cause, LastRun, OnResume, Outcome, Owed, Run, Status, TaskState, Work
 from fencepost.core.times import format_ms
 from fencepost.wire.limit import permit_to_json, read_permit
-from fencepost.wire.schema import check
+from fencepost.wire.schema import read_own
 from fencepost.wire.times import read_time
 from fencepost.wire.work import read_work, work_fields
 
@@ -93,7 +93,7 @@ def _shortened(body: dict[str, Any]) -> bytes:
 
 def decode_state(value: bytes) -> TaskState:
     """The state, with the payload of its work missing where that has a record of its own. Raises BadRecord."""
-    body = _body(value)
+    body = read_own("state", value, VERSION)
     run, work, last, recent = body.get("run"), body.get("work"), body.get("last"), body.get("recent_ids")
     return _new_state(
         body["task"],
@@ -129,16 +129,6 @@ def state_stamp(value: bytes) -> tuple[str, str]:
     if type(body) is not dict or type(body.get("lane")) is not str or type(body.get("nonce")) is not str:
         raise BadRecord("a record of the state topic names lane and nonce", "nonce")
     return body["lane"], body["nonce"]
-
-
-def _body(value: bytes) -> dict[str, Any]:
-    body = loads_own(value)
-    if type(body) is not dict:
-        raise BadRecord("a state record is a JSON object")
-    if body.get("v") != VERSION:
-        raise BadRecord(f"unknown version {str(body.get('v'))[:40]}; this release knows version {VERSION}", "v")
-    check("state", body)
-    return body
 
 
 def _run_fields(run: Run) -> dict[str, Any]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fencepost.codec import BadRecord, NotEncodable, dumps, loads_own
+from fencepost.codec import BadRecord, NotEncodable, dumps
 from fencepost.core.batches import numbers_of, numbers_text
 from fencepost.core.evolve import builder
 from fencepost.core.task import Attempt, Outcome, Work
 from fencepost.core.times import format_ms
 from fencepost.wire.edge import CHECKPOINT_BYTES, require_size
 from fencepost.wire.links import origin_fields, read_origin
-from fencepost.wire.schema import check
+from fencepost.wire.schema import read_own
 from fencepost.wire.times import read_time
 
 VERSION: Final = 1
@@ -30,7 +30,7 @@ def encode_work(task: str, work: Work, lane: str, nonce: str) -> bytes:
 
 def decode_work(value: bytes) -> Work:
     """Raises BadRecord."""
-    return read_work(_body("work", value), "own_record", "")
+    return read_work(read_own("work", value, VERSION), "own_record", "")
 
 
 def check_checkpoint(data: Any) -> None:
@@ -51,7 +51,7 @@ def encode_checkpoint(task: str, data: Any, lane: str, nonce: str, epoch: int | 
 
 def decode_checkpoint(value: bytes) -> Any:
     """The data. Raises BadRecord."""
-    return _body("checkpoint", value)["data"]
+    return read_own("checkpoint", value, VERSION)["data"]
 
 
 def work_fields(work: Work) -> dict[str, Any]:
@@ -129,13 +129,3 @@ def _attempt_text(attempt: Attempt) -> str:
 def _read_attempt(text: str, field: str) -> Attempt:
     epoch, ended, outcome, *cause = text.split(" ")
     return Attempt(int(epoch), Outcome(outcome), cause[0] if cause else None, read_time(ended, field))
-
-
-def _body(name: str, value: bytes) -> dict[str, Any]:
-    body = loads_own(value)
-    if type(body) is not dict:
-        raise BadRecord(f"a {name} record is a JSON object")
-    if body.get("v") != VERSION:
-        raise BadRecord(f"unknown version {str(body.get('v'))[:40]}; this release knows version {VERSION}", "v")
-    check(name, body)
-    return body
