@@ -8,8 +8,9 @@ import pytest
 
 from fencepost.core.commands import GiveUp
 from fencepost.core.events import Ended, Trigger, Triggered
+from fencepost.core.machine import wake_at_ms
 from fencepost.core.retrying import why_not_again
-from fencepost.core.task import Cause, Outcome, Retry, Status, Work
+from fencepost.core.task import Cause, Outcome, Overlap, Retry, Status, Work
 from tests.core.play import SECOND, TASK, Play, definition, waiting_ids
 
 RESET = Ended(
@@ -140,6 +141,18 @@ def test_what_is_late_is_never_started_even_before_somebody_woke_it() -> None:
     assert not play.startable
     play.sleep_until_woken()
     assert play.told("skipped")[0]["cause"] == "waited too long"
+
+
+def test_a_delayed_request_whose_time_to_start_is_over_when_its_owner_looks_takes_nobodys_place() -> None:
+    play = Play(definition(start_timeout_s=10, overlap=Overlap.CANCEL))
+    play.trigger("late", delay_ms=5 * SECOND)
+    play.sleep(60 * SECOND)
+    play.trigger("now")
+    play.wake()
+    assert waiting_ids(play.task) == ["now"]
+    assert play.told("skipped") == [{"trigger": "late", "offset": 0, "cause": "waited too long"}]
+    later_ms = wake_at_ms(play.task, play.now_ms)
+    assert later_ms is None or later_ms > play.now_ms
 
 
 def test_a_pause_does_not_stop_the_clock_of_what_waits() -> None:

@@ -10,7 +10,7 @@ from fencepost.core.events import Woken
 from fencepost.core.making import new_drop, with_delayed, with_waiting
 from fencepost.core.slots import fire_slots
 from fencepost.core.steps.limit import grant_due
-from fencepost.core.task import Definition, Outcome, Status, Task
+from fencepost.core.task import Definition, Outcome, Status, Task, Work
 from fencepost.core.time_limits import TOTAL, WAITED_TOO_LONG, over_by_ms, start_by_ms
 
 
@@ -28,8 +28,11 @@ def woken(task: Task, event: Woken, now_ms: int) -> tuple[Task, tuple[Command, .
     if definition.start_timeout_s is not None or definition.total_timeout_s is not None:
         task, commands = _past_limits(task, definition, now_ms)
     while task.delayed and task.delayed[0].due_ms <= now_ms:
-        work = task.delayed[0]
-        task, more = admit(with_delayed(task, task.delayed[1:]), definition, work, now_ms, recorded=True)
+        work, task = task.delayed[0], with_delayed(task, task.delayed[1:])
+        if _waited_too_long(definition, work, now_ms):  # not admitted first: it would take another request's place
+            commands += _skip(task, work, now_ms)
+            continue
+        task, more = admit(task, definition, work, now_ms, recorded=True)
         commands += more
     if task.state.paused:
         return task, commands
@@ -41,10 +44,10 @@ def _past_limits(task: Task, definition: Definition, now_ms: int) -> tuple[Task,
     """What waited too long is skipped; work whose attempts took too long in all is given up. A run that is on ends so
     by its own time limit, which is never longer than what is left."""
     commands: list[Command] = []
-    late = [work for work in task.waiting if (by_ms := start_by_ms(definition, work)) is not None and by_ms <= now_ms]
+    late = [work for work in task.waiting if _waited_too_long(definition, work, now_ms)]
     if late:
         for work in late:
-            commands += (*leave_out(task, work, WAITED_TOO_LONG, now_ms), new_drop(work.seq))
+            commands += _skip(task, work, now_ms)
         gone = {work.seq for work in late}
         task = with_waiting(task, tuple([work for work in task.waiting if work.seq not in gone]))
     work_on = task.state.work
@@ -55,3 +58,12 @@ def _past_limits(task: Task, definition: Definition, now_ms: int) -> tuple[Task,
             task, ended = end_work(task, Outcome.TIMED_OUT, TOTAL, now_ms, reason)
             commands += ended
     return task, tuple(commands)
+
+
+def _waited_too_long(definition: Definition, work: Work, now_ms: int) -> bool:
+    by_ms = start_by_ms(definition, work)
+    return by_ms is not None and by_ms <= now_ms
+
+
+def _skip(task: Task, work: Work, now_ms: int) -> tuple[Command, ...]:
+    return (*leave_out(task, work, WAITED_TOO_LONG, now_ms), new_drop(work.seq))
