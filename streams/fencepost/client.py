@@ -294,7 +294,7 @@ class Client:
             if definition.arrival is not None:
                 raise BadRecord("is for pools, and written by Fencepost alone; leave it out", "arrival")
             if definition.pool is not None and definition.pool not in pools:
-                load_namespace(replace(self.settings, namespace=self.topics.of(definition.pool).namespace))
+                self._check_pool(definition.pool)
                 pools.add(definition.pool)
             definition_from_json(_task(definition.task), definition_to_json(definition))
             values.append((definition.task, encode_definition(definition)))
@@ -356,6 +356,11 @@ class Client:
         topic = self.topics.dead_letter
         return list(scan(self.settings, topic, [partition], self._start(topic, partition, since_ms)))
 
+    def record_at(self, topic: str, partition: int, offset: int) -> Record | None:
+        """One record; None where it is no longer kept, or was never committed."""
+        first = next(scan(self.settings, topic, [partition], offset), None)
+        return first if first is not None and first.offset == offset else None
+
     @property
     def producer(self) -> Producer:
         if self._producer is None:
@@ -382,6 +387,9 @@ class Client:
     def partition_of(self, task: str) -> int:
         """Where the task's owner looks, by the namespace's count: a topic that grew meanwhile changes nothing."""
         return ids.partition_of(task.encode(), self.info.partitions)
+
+    def _check_pool(self, pool: str) -> None:
+        load_namespace(replace(self.settings, namespace=self.topics.of(pool).namespace))
 
     def _control(self, task: str, value: bytes) -> Sent:
         return self._send(self.topics.control, "control", task, value, uuid.uuid4().hex)

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.codec import BadRecord
+from fencepost.core.events import Trigger
 from fencepost.core.times import parse_rfc3339
-from fencepost.kafka.scan import scan
 from fencepost.wire.history import HistoryRecord
 from fencepost.wire.trigger import read_trigger
 
 if TYPE_CHECKING:
     from fencepost.client import Client
+    from fencepost.kafka.scan import Record
 
 _MOST_STEPS: Final = 100  # a rerun of a rerun of a rerun …
 
@@ -68,17 +69,18 @@ def _from_trigger(client: Client, task: str, epoch: int, slot_ms: int | None, ev
     offset = event.fields.get("offset")
     if offset is None:
         raise NotKept(_hint(f"what epoch {epoch} of {task} was given is in no record any more"))
-    for record in scan(client.settings, topic, [number], offset):
-        if record.offset != offset:
-            break
-        try:
-            trigger = read_trigger(record.key, record.value, record.headers, offset, 0)
-        except BadRecord:
-            break
-        if trigger.task == task and trigger.id == event.fields.get("trigger"):
-            return PastRequest(epoch, slot_ms, trigger.payload, trigger.headers, trigger.priority)
-        break
+    record = client.record_at(topic, number, offset)
+    trigger = None if record is None else _read(record)
+    if trigger is not None and (trigger.task, trigger.id) == (task, event.fields.get("trigger")):
+        return PastRequest(epoch, slot_ms, trigger.payload, trigger.headers, trigger.priority)
     raise NotKept(_hint(f"the trigger of epoch {epoch} of {task}, {topic}/{number}/{offset}, is no longer kept"))
+
+
+def _read(record: Record) -> Trigger | None:
+    try:
+        return read_trigger(record.key, record.value, record.headers, record.offset, 0)
+    except BadRecord:
+        return None
 
 
 def _hint(text: str) -> str:

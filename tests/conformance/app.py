@@ -61,6 +61,20 @@ def by_rows(ctx: RunContext) -> dict[str, Any]:
 
 
 @app.function()
+def batch(ctx: RunContext) -> list[Any]:
+    """The payloads of all requests that it has."""
+    return list(ctx.payloads)
+
+
+@app.function()
+def silent(ctx: RunContext) -> None:
+    """Says that it gets on once, and then nothing any more."""
+    ctx.heartbeat()
+    while not ctx.cancelled:
+        time.sleep(0.05)
+
+
+@app.function()
 def no_json(ctx: RunContext) -> Any:
     return {1, 2}
 

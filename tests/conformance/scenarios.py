@@ -10,9 +10,9 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from fencepost.codec import dumps, loads
-from fencepost.core.schedule import Every, Once
+from fencepost.core.schedule import Adjusted, Every, Once
 from fencepost.core.task import OnInterruption, Overlap, Retry
-from fencepost.core.times import parse_rfc3339
+from fencepost.core.times import format_ms, parse_rfc3339
 from tests.conformance.bench import Bench
 
 Scenario = Callable[[Bench], None]
@@ -231,6 +231,26 @@ def overlap_terminate_kills_what_heeds_nothing(bench: Bench) -> None:
 
 
 @scenario
+def overlap_batch_gives_one_run_what_waits(bench: Bench) -> None:
+    bench.define("batch", overlap=Overlap.BATCH, batch_limit=2)
+    bench.hands.pause(bench.id())
+    bench.until("paused")
+    for page in (1, 2, 3):
+        bench.trigger({"page": page})
+    bench.until("triggered", 2)  # the first one waits behind nothing
+    bench.hands.resume(bench.id())
+    bench.until("succeeded", 2)
+    assert [event.fields["result"] for event in bench.of("succeeded")] == [[{"page": 1}, {"page": 2}], [{"page": 3}]]
+
+
+@scenario
+def a_run_that_falls_silent_is_timed_out(bench: Bench) -> None:
+    bench.define("silent", heartbeat_s=1.0, grace_s=0.5)
+    bench.trigger()
+    assert bench.until("timed_out").fields["cause"] == "heartbeat"
+
+
+@scenario
 def a_run_over_its_time_limit_is_timed_out(bench: Bench) -> None:
     bench.define("busy", timeout_s=0.3)
     bench.define("stubborn", "hard", timeout_s=0.3, grace_s=0.2)
@@ -281,6 +301,44 @@ def a_paused_schedule_misses_its_slots_and_says_so(bench: Bench) -> None:
     bench.until("succeeded", len(bench.of("succeeded")) + 1)
     bench.hands.delete(bench.id())
     bench.until("deleted")
+
+
+@scenario
+def the_slots_of_a_pause_run_one_after_the_other_if_it_says_so(bench: Bench) -> None:
+    begin_ms = bench.now_ms() // 1000 * 1000 + 2000
+    schedule = Adjusted(Every(1, begin_ms), begin_ms, begin_ms + 4000)
+    bench.define("echo", schedule=schedule)
+    bench.hands.pause(bench.id(), on_resume="all")
+    bench.until("paused")
+    bench.trigger(run_at=format_ms(begin_ms + 4000))
+    bench.wait("the slots are over", lambda: bench.now_ms() > begin_ms + 4000)
+    bench.hands.resume(bench.id())
+    bench.until("succeeded", 5)
+    slots = [parse_rfc3339(event.fields["slot"]) for event in bench.of("started") if "slot" in event.fields]
+    assert slots == list(range(begin_ms, begin_ms + 4000, 1000))
+    assert bench.of("missed") == []
+
+
+@scenario
+def a_backfill_runs_the_slots_of_its_range_in_order_but_for_those_that_ran(bench: Bench) -> None:
+    bench.define("echo", schedule=Every(3600))
+    bench.hands.backfill(bench.id(), "2025-01-01T02:00:00Z", "2025-01-01T02:30:00Z")
+    bench.until("succeeded")
+    bench.hands.backfill(bench.id(), "2025-01-01T00:00:00Z", "2025-01-01T03:00:00Z", id="again")
+    bench.until("succeeded", 4)
+    asked = [(event.fields["slot"][11:13], event.fields["asked_by"]) for event in bench.of("succeeded")[1:]]
+    assert asked == [(hour, "backfill again") for hour in ("00", "01", "03")]
+
+
+@scenario
+def a_run_is_repeated_with_what_it_was_given(bench: Bench) -> None:
+    bench.define("echo")
+    bench.trigger({"n": 7}, headers={"h": "x"})
+    bench.until("succeeded")
+    bench.hands.rerun(bench.id())
+    again = bench.until("succeeded", 2)
+    assert again.fields["result"] == {"payload": {"n": 7}, "headers": {"h": "x"}, "epoch": 2, "attempt": 1}
+    assert again.fields["asked_by"] == "rerun of epoch 1"
 
 
 @scenario

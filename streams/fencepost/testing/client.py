@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fencepost.client import Client, RunFailed, RunStatus, after
 from fencepost.core.task import TaskState
 from fencepost.kafka.producer import Outgoing, Sent
+from fencepost.kafka.scan import Record
 from fencepost.settings import Settings
 from fencepost.wire.history import HistoryRecord
 
@@ -59,6 +60,15 @@ class WorldClient(Client):
         handle = super().trigger(task, payload, **more)
         return Asked(self._world, handle.task, handle.id)
 
+    def rerun(self, task: str, epoch: int | None = None, **more: Any) -> Any:
+        """Run a past run again, or a slot. See `Client.rerun`."""
+        handle = super().rerun(task, epoch, **{**more, "id": more.get("id") or self._world.new_id()})
+        return Asked(self._world, handle.task, handle.id)
+
+    def record_at(self, topic: str, partition: int, offset: int) -> Record | None:
+        """One record of the world's log."""
+        return self._world.at_offset(topic, offset)
+
     def history(self, task: str, since_ms: int | None = None) -> list[HistoryRecord]:
         """The task's events in order."""
         return [event for event in self._world.history(task) if since_ms is None or event.at_ms >= since_ms]
@@ -84,3 +94,6 @@ class WorldClient(Client):
 
     def partition_of(self, task: str) -> int:
         return 0
+
+    def _check_pool(self, pool: str) -> None:
+        """A world has every pool: what is for one runs here."""

@@ -25,7 +25,7 @@ from fencepost.core.events import (
 )
 from fencepost.core.illegal import IllegalEvent
 from fencepost.core.machine import new_task, startable, step, wake_at_ms
-from fencepost.core.task import Cause, Definition, Status, Task
+from fencepost.core.task import Cause, Definition, Task
 from fencepost.kafka.topics import Topics
 from fencepost.kafka.transaction import OutRecord
 from fencepost.testing.log import Entry, Log
@@ -37,6 +37,7 @@ from fencepost.wire.trigger import read_trigger
 from fencepost.wire.work import check_checkpoint
 from fencepost.worker.batch import Encoder, Part
 from fencepost.worker.declared import Declared
+from fencepost.worker.line import Line
 from fencepost.worker.orders import order_of
 from fencepost.worker.restore import Restore
 from fencepost.worker.timers import Timers
@@ -76,7 +77,7 @@ class Owner:
         self.running: dict[str, Running] = {}
         self._definitions: dict[str, Definition] = {}
         self._timers = Timers()
-        self._ready: dict[str, None] = {}
+        self._line = Line()
         self._waits: dict[str, int] = {}  # runs found on after a crash: until when their lease may live
 
     # --- beginning and ending ----------------------------------------------------------------------------------------
@@ -175,22 +176,20 @@ class Owner:
     def _start(self) -> bool:
         if len(self.running) >= self._slots:
             return False
-        ready = [task_id for task_id in self._ready if startable(self.tasks[task_id], self._now_ms())]
-        for task_id in sorted(ready, key=lambda each: self._rank(each)):
-            definition = self.tasks[task_id].definition
-            assert definition is not None
-            if function_of(definition.handler, self._functions, self._stand_ins) is None:
-                continue  # it waits, as on workers that lack its handler
-            ttl_s = max(definition.lease_ttl_s or 0.0, LEASE_TTL_S)
+        now_ms = self._now_ms()
+        while (task_id := self._line.take()) is not None:
+            task = self.tasks[task_id]
+            if not startable(task, now_ms) or not self._has_function(task):
+                continue  # without its handler it waits, as on workers that lack that
+            assert task.definition is not None
+            ttl_s = max(task.definition.lease_ttl_s or 0.0, LEASE_TTL_S)
             self._apply(task_id, Started(LANE, NONCE, ttl_s))
             return True
         return False
 
-    def _rank(self, task_id: str) -> tuple[int, int]:
-        task = self.tasks[task_id]
-        work = task.state.work if task.state.status is Status.BACKOFF else task.waiting[0]
-        assert work is not None
-        return work.priority, max(work.due_ms, work.arrived_ms)
+    def _has_function(self, task: Task) -> bool:
+        handler = None if task.definition is None else task.definition.handler
+        return handler is not None and function_of(handler, self._functions, self._stand_ins) is not None
 
     # --- records -----------------------------------------------------------------------------------------------------
 
@@ -249,6 +248,7 @@ class Owner:
         try:
             after, commands = step(before, event, now_ms)
         except IllegalEvent:
+            self._line_up(task_id, before, now_ms)  # its time to start may have come
             return
         self.tasks[task_id] = after
         part = Part(0, NONCE, now_ms)
@@ -256,15 +256,17 @@ class Owner:
         part.add(task_id, after, commands)
         self._write(part)
         self._timers.set(task_id, self._wake_ms(after, event, now_ms))
-        self._ready[task_id] = None
-        if not after.waiting and after.state.status is Status.IDLE:
-            del self._ready[task_id]
+        self._line_up(task_id, after, now_ms)
         for _, launch in part.launches:
             self._launch(task_id, after, launch)
         for _, stop in part.stops:
             running = self.running.get(task_id)
             if running is not None and running.order.epoch == stop.epoch:
                 running.stop(stop.reason, stop.grace_s)
+
+    def _line_up(self, task_id: str, task: Task, now_ms: int) -> None:
+        if startable(task, now_ms):
+            self._line.add(task_id, task, now_ms)
 
     def _wake_ms(self, task: Task, event: Event, now_ms: int) -> int | None:
         """A time that has passed and that a Woken did nothing about needs another event, not the same again."""

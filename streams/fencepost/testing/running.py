@@ -14,7 +14,7 @@ from fencepost.run_context import RunContext
 from fencepost.testing import loop
 from fencepost.testing.fiber import Fiber, Killed
 from fencepost.worker.guard.results import Failed, describe, names_of, unfit
-from fencepost.worker.orders import RunOrder
+from fencepost.worker.orders import RunOrder, more_for_context
 
 Function = Callable[[RunContext], Any]
 
@@ -26,7 +26,6 @@ class _Context(RunContext):
 
     def __init__(self, running: Running) -> None:
         order = running.order
-        shard = None if order.origin is None else order.origin.shard
         super().__init__(
             order.task,
             order.epoch,
@@ -38,10 +37,7 @@ class _Context(RunContext):
             order.checkpoint,
             link=running,
             token=order.epoch,
-            cycle=None if order.origin is None else order.origin.cycle,
-            upstream=None if order.origin is None else order.origin.upstream,
-            shard=None if shard is None else shard.shard,
-            shards=None if shard is None else shard.shards,
+            **(more_for_context(order) or {}),
         )
         self._running = running
 

@@ -15,6 +15,7 @@ from fencepost.app import App
 from fencepost.core.task import Definition, Status, TaskState
 from fencepost.core.times import parse_duration, parse_rfc3339
 from fencepost.kafka.producer import Outgoing, Sent
+from fencepost.kafka.scan import Record
 from fencepost.kafka.topics import Topics
 from fencepost.testing import fiber
 from fencepost.testing.client import Asked, WorldClient
@@ -135,13 +136,22 @@ class World:
         """End the run that is on, and what waits unless `waiting` is False."""
         self.client.cancel(task, reason, waiting=waiting)
 
-    def pause(self, task: str, reason: str | None = None) -> None:
-        """Hold back every start of the task."""
-        self.client.pause(task, reason)
+    def pause(self, task: str, reason: str | None = None, *, on_resume: str | None = None) -> None:
+        """Hold back every start of the task. on_resume: miss, latest or all of the slots of the pause."""
+        self.client.pause(task, reason, on_resume=on_resume)
 
     def resume(self, task: str) -> None:
         """Let the task start again."""
         self.client.resume(task)
+
+    def rerun(self, task: str, epoch: int | None = None, **more: Any) -> Asked:
+        """Run a past run again, or `slot`; with what `Client.rerun` takes. Raises NotKept, BadRecord."""
+        asked: Asked = self.client.rerun(task, epoch, **more)
+        return asked
+
+    def backfill(self, task: str, since: str | datetime, until: str | datetime, **more: Any) -> None:
+        """Have the slots of a past range run; with what `Client.backfill` takes. Raises BadRecord."""
+        self.client.backfill(task, since, until, **more)
 
     def produce(self, topic: str, key: str | bytes | None, value: str | bytes | None) -> None:
         """A record just as it is, to "triggers", "control" or "tasks"."""
@@ -192,6 +202,11 @@ class World:
         if fiber.current() is None:
             self._settle()
         return sent
+
+    def at_offset(self, topic: str, offset: int) -> Record | None:
+        """One record as a reader of Kafka gets it."""
+        entries = self._log.read(topic, offset)[:1]
+        return next((Record(topic, 0, offset, e.raw_key, e.raw_value, e.raw_headers, e.at_ms) for e in entries), None)
 
     def new_id(self) -> str:
         """For a trigger without one: the same in every world of the same seed."""

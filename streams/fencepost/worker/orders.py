@@ -74,6 +74,18 @@ def order_of(task_id: str, task: Task, launch: Launch, partition: int, nonce: st
     )
 
 
+def more_for_context(order: RunOrder) -> dict[str, Any] | None:
+    """What the run's context is told beside what every run is: arguments of `RunContext`. Nothing, mostly."""
+    more: dict[str, Any] = {}
+    if order.origin is not None:
+        more = {"cycle": order.origin.cycle, "upstream": order.origin.upstream}
+        if order.origin.shard is not None:
+            more["shard"], more["shards"] = order.origin.shard.shard, order.origin.shard.shards
+    if order.payloads is not None:
+        more["payloads"] = order.payloads
+    return more or None
+
+
 def _payloads(work: Work, definition: Definition) -> tuple[Any, ...]:
     """Of all requests of a batch, which may be one alone."""
     given = (work, *work.members)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -10,13 +9,11 @@ from typing import TYPE_CHECKING
 from fencepost.core.forgetting import floor_of
 from fencepost.core.machine import new_task, startable, wake_at_ms
 from fencepost.core.ownership import Holding, Phase
-from fencepost.core.rank import rank
 from fencepost.core.task import Definition, Status, Task
+from fencepost.worker.line import Line
 from fencepost.worker.look_up import LookUp
 from fencepost.worker.orders import RunEnded
 from fencepost.worker.timers import Timers
-
-_Place = tuple[int, int, int, str]  # rank, priority, order of becoming ready, task
 
 if TYPE_CHECKING:
     from fencepost.kafka.reader import Message
@@ -67,10 +64,7 @@ class Partition:
         self.look_at_s = 0.0
         self._timers = Timers()  # of tasks that can start when their time comes
         self._timers_running = Timers()  # of tasks with a run on: their overlap policy cannot wait for a free runner
-        self._ready: list[_Place] = []
-        self._is_ready: dict[str, _Place] = {}
-        self._order = 0
-        self._since_ms = 0
+        self._line = Line()
 
     @property
     def number(self) -> int:
@@ -122,34 +116,21 @@ class Partition:
         """Put it in line, or further ahead if something more urgent waits for it than did before."""
         if task_id in self.waits or task_id in self.without_handler:
             return
-        work = task.state.work if task.state.work is not None else task.waiting[0] if task.waiting else None
-        priority = work.priority if work is not None else task.definition.priority if task.definition is not None else 5
-        self._since_ms = max(self._since_ms, now_ms)  # a clock that is put back must not let what comes overtake
-        place = (rank(priority, self._since_ms), priority, self._order + 1, task_id)
-        known = self._is_ready.get(task_id)
-        if known is not None and known <= place:
-            return
-        self._order += 1
-        self._is_ready[task_id] = place
-        heapq.heappush(self._ready, place)
+        self._line.add(task_id, task, now_ms)
 
     def next_ready(self, now_ms: int) -> str | None:
         """The task to start next; taken from the queue."""
-        while self._ready:
-            place = heapq.heappop(self._ready)
-            task_id = place[3]
-            if self._is_ready.get(task_id) == place:  # else it was put further ahead since
-                del self._is_ready[task_id]
-                task = self.tasks.get(task_id)
-                if task is not None and startable(task, now_ms):
-                    return task_id
-                if task is not None:
-                    self.put(task_id, task, now_ms)  # the clock was put back since: it needs its timer again
+        while (task_id := self._line.take()) is not None:
+            task = self.tasks.get(task_id)
+            if task is not None and startable(task, now_ms):
+                return task_id
+            if task is not None:
+                self.put(task_id, task, now_ms)  # the clock was put back since: it needs its timer again
         return None
 
     @property
     def ready(self) -> int:
-        return len(self._is_ready)
+        return len(self._line)
 
     def due(self, now_ms: int, limit: int, *, running: bool) -> list[str]:
         """Tasks whose time has come, with a run on or without; each is planned again by `put`."""

@@ -18,7 +18,7 @@ from fencepost.worker.guard.leases import Lease
 from fencepost.worker.guard.pricing import BUDGET_S, MOST_AHEAD, REFILL_S, Prices
 from fencepost.worker.guard.process import Binding, Run, RunnerProcess
 from fencepost.worker.guard.settings import RunnerSettings
-from fencepost.worker.orders import RunOrder
+from fencepost.worker.orders import more_for_context
 
 GROW_AFTER_S = 0.01
 _UNBIND_IDLE_S = 0.5
@@ -285,21 +285,9 @@ def as_sent(run: Run, target: Any) -> tuple[Any, ...]:
         run.lease.slots[0],
         run.life_s,
         order.heartbeat_s is not None,
-        _more(order),
+        more_for_context(order),
     )
 
 
 def _load(process: RunnerProcess) -> float:
     return process.load_s
-
-
-def _more(order: RunOrder) -> dict[str, Any] | None:
-    """What the context is told beside the rest; nothing, mostly."""
-    more: dict[str, Any] = {}
-    if order.origin is not None:
-        more = {"cycle": order.origin.cycle, "upstream": order.origin.upstream}
-        if order.origin.shard is not None:
-            more["shard"], more["shards"] = order.origin.shard.shard, order.origin.shard.shards
-    if order.payloads is not None:
-        more["payloads"] = order.payloads
-    return more or None
