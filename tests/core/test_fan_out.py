@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections import deque
 from itertools import permutations, product
 from typing import Any
 
 import pytest
 
-from fencepost.core.commands import Define, GiveUp
-from fencepost.core.events import Cancelled, Deleted, Started, Triggered
+from fencepost.core.commands import Define, GiveUp, Stop
+from fencepost.core.events import Cancelled, Deleted, Ended, Paused, Resumed, Signalled, Started, Triggered
 from fencepost.core.fans import MAX_FANS, shard_id
 from fencepost.core.links import MAX_SHARDS, RESULTS_BYTES
+from fencepost.core.machine import restored_task
 from fencepost.core.schedule import Every
-from fencepost.core.task import Definition, Outcome, PythonHandler, Retry, Status
+from fencepost.core.signals import CancelShard
+from fencepost.core.task import Definition, Outcome, Overlap, PythonHandler, Retry, Status
 from fencepost.core.times import format_ms
+from fencepost.wire.state import decode_state, encode_state
 from fencepost.wire.trigger import encode_again, read_trigger
 from tests.core.net import Net
 from tests.core.play import MINUTE, T0
 
 FAILED = Outcome.FAILED
+REPLAYED: Any = [("fencepost_replays", b"1")]
 
 
 def start(net: Net, task: str) -> None:
@@ -294,3 +299,180 @@ def test_what_a_stranger_says_of_a_shard_changes_nothing() -> None:
     net.deliver_all()
     assert len(gathered(net)) == 1
     assert net.told("t", "skipped")[0]["cause"] == "its shards were gathered"
+
+
+# -- cancel, pause, overlap ------------------------------------------------------------------------------------------
+
+
+def begun(net: Net, task: str) -> int:
+    """Start what waits of the task; its epoch."""
+    start(net, task)
+    return net.tasks[task].state.epoch
+
+
+def test_cancel_ends_each_open_request_and_exactly_what_its_shards_have_of_it() -> None:
+    net = Net(t={"shards": 3, "retry": Retry(attempts=5), "grace_s": 7.0}, end=["t"])
+    fan_out(net, id="one")
+    zero, one, two = (shard_id("t", number) for number in range(3))
+    net.run(zero, result=0)
+    net.deliver_all()
+    epoch = begun(net, one)  # runs
+    net.run(two, FAILED)  # waits for its next attempt
+    fan_out(net, id="two")  # of which all three wait, or could start
+    net.step("t", Cancelled(reason="no longer wanted"))
+    ends = {end["trigger"]: (end["outcome"], end["cause"], end["open_shards"]) for end in gathered(net)}
+    assert ends == {
+        "one": ("cancelled", "no longer wanted", [1, 2]),
+        "two": ("cancelled", "no longer wanted", [0, 1, 2]),
+    }
+    net.restore("t")
+    net.deliver_all()
+    assert [command for of, command in net.log if isinstance(command, Stop)] == [Stop(epoch, "cancelled", 7.0)]
+    assert net.tasks[two].state.status is Status.IDLE
+    assert net.told(two, "cancelled")[0]["cause"] == "no longer wanted"
+    assert [item["cause"] for item in net.told(zero, "skipped")] == ["no longer wanted"]
+    net.step(one, Ended(epoch, Outcome.SUCCEEDED))
+    net.deliver_all()
+    assert net.told(one, "cancelled")[0]["cause"] == "no longer wanted"
+    assert not [name for name in (zero, one, two) if net.startable(name)]
+    assert len(gathered(net)) == 2
+    assert not net.told("t", "skipped")  # what the shards told afterwards says nothing
+    assert [item["cause"] for item in net.told("end", "skipped")] == ["upstream cancelled"] * 2
+    assert not [of for of, _, _ in net.records if of == "t"]
+
+
+def test_a_trigger_that_comes_after_the_cancel_of_its_request_does_not_start_whatever_the_takeovers() -> None:
+    net = Net(t={"shards": 1, "retry": Retry(attempts=2)})
+    shard = shard_id("t", 0)
+    net.trigger("t", "old")
+    start(net, "t")
+    net.step("t", Cancelled())
+    (late,) = [sent for sent in net.waiting["t", shard] if sent[0] == "trigger"]
+    net.waiting["t", shard].remove(late)  # a record of another topic: it may come whenever it likes
+    net.deliver_all()
+    net.trigger("t", "new")
+    start(net, "t")
+    net.deliver_all()
+    assert net.run(shard).work.origin.cycle == "run:t/new"  # type: ignore[union-attr]
+    net.tasks[shard] = restored_task(decode_state(encode_state(net.tasks[shard].state, "lane", "nonce")))
+    net.define(shard, shard_of="t", restored=True)
+    net.waiting["t", shard] = deque([late])
+    net.deliver_all()
+    assert not net.startable(shard)
+    assert [(item["cause"], item["cycle"]) for item in net.told(shard, "skipped")] == [("cancelled", "run:t/old")]
+    assert [end["outcome"] for end in gathered(net)] == ["cancelled", "succeeded"]
+    assert not net.told("t", "skipped")
+
+
+def test_what_is_sent_again_after_a_cancel_mends_a_request_that_failed_and_says_nothing_of_a_cancelled_one() -> None:
+    net = Net(t={"shards": 1})
+    shard = shard_id("t", 0)
+    letters = []
+    for id in ("failed", "cancelled"):
+        fan_out(net, id=id)
+        net.run(shard, FAILED)
+        letters += [command.work for _, command in net.log if isinstance(command, GiveUp)][-1:]
+        if id == "failed":
+            net.deliver_all()
+    net.step("t", Cancelled())  # while the word of the second failure is on its way
+    net.deliver_all()
+    assert [(end["trigger"], end["outcome"]) for end in gathered(net)] == [
+        ("failed", "failed"),
+        ("cancelled", "cancelled"),
+    ]
+    for letter in letters:
+        again = read_trigger(shard.encode(), encode_again(letter), REPLAYED, net.offset(shard), 0)
+        net.step(shard, Triggered(again))
+        net.run(shard, result=1)
+        net.deliver_all()
+    assert [(end["trigger"], end["outcome"]) for end in gathered(net)][2:] == [("failed", "succeeded")]
+    assert not net.told("t", "skipped")
+
+
+def test_run_only_leaves_the_requests_that_wait_and_nothing_to_cancel_says_nothing() -> None:
+    net = Net(t={"shards": 1})
+    before = len(net.log)
+    net.step("t", Cancelled())
+    assert net.log[before:] == []
+    fan_out(net, id="out")
+    net.trigger("t", "waits")
+    net.step("t", Cancelled(waiting=False))
+    net.deliver_all()
+    assert [end["trigger"] for end in gathered(net)] == ["out"]
+    start(net, "t")
+    net.deliver_all()
+    net.run(shard_id("t", 0))
+    net.deliver_all()
+    assert gathered(net)[-1]["outcome"] == "succeeded"
+
+
+def test_a_stranger_cancels_no_shard() -> None:
+    net = Net(t={"shards": 1}, other=())
+    (shard,) = fan_out(net)
+    number = net.tasks["t"].links.fans[0].number  # type: ignore[union-attr]
+    net.step(shard, Signalled(CancelShard((number,), "no"), sender="other"))
+    assert net.startable(shard)
+    assert net.tasks[shard].state.cancelled_to == -1
+
+
+@pytest.mark.parametrize(("overlap", "grace_s"), [(Overlap.CANCEL, 5.0), (Overlap.TERMINATE, 0.0)])
+def test_a_new_request_ends_those_that_are_out_where_the_overlap_policy_says_so(
+    overlap: Overlap, grace_s: float
+) -> None:
+    net = Net(t={"shards": 2, "overlap": overlap})
+    one, two = fan_out(net, id="old")
+    epoch = begun(net, one)
+    fan_out(net, id="new")
+    assert [(end["trigger"], end["outcome"], end["cause"]) for end in gathered(net)] == [
+        ("old", "cancelled", "overlap")
+    ]
+    assert [command for _, command in net.log if isinstance(command, Stop)] == [Stop(epoch, "cancelled", grace_s)]
+    net.step(one, Ended(epoch, Outcome.SUCCEEDED))
+    for shard in (one, two):
+        net.run(shard)
+    net.deliver_all()
+    assert [(end["trigger"], end["outcome"]) for end in gathered(net)][1:] == [("new", "succeeded")]
+    assert [item["cycle"] for item in net.told(two, "started")] == ["run:t/new"]
+
+
+def test_a_new_request_is_skipped_while_one_is_out_where_the_overlap_policy_says_so() -> None:
+    net = Net(t={"shards": 1, "overlap": Overlap.SKIP})
+    fan_out(net, id="old")
+    fan_out(net, id="new")
+    assert [(item["trigger"], item["cause"]) for item in net.told("t", "skipped")] == [("new", "overlap")]
+    net.run(shard_id("t", 0))
+    net.deliver_all()
+    fan_out(net, id="newest")
+    assert len(net.told("t", "fanned_out")) == 2
+
+
+def test_shards_are_paused_while_their_task_is() -> None:
+    net = Net(t={"shards": 2, "retry": Retry(attempts=2)})
+    one, two = fan_out(net)
+    epoch = begun(net, one)
+    net.step("t", Paused(reason="later"))
+    net.deliver_all()
+    net.step(one, Ended(epoch, FAILED))
+    assert not net.startable(one)
+    assert not net.startable(two)
+    net.restore("t")
+    assert not net.waiting
+    net.step("t", Resumed())
+    net.deliver_all()
+    net.now_ms += MINUTE
+    for shard in (one, two):
+        net.run(shard)
+    net.deliver_all()
+    assert gathered(net)[0]["outcome"] == "succeeded"
+
+
+@pytest.mark.parametrize("overlap", [Overlap.CANCEL, Overlap.BUFFER_ALL])
+def test_a_task_that_is_deleted_stops_the_runs_of_its_shards_where_its_overlap_policy_says_so(overlap: Overlap) -> None:
+    net = Net(t={"shards": 1, "overlap": overlap}, end=["t"])
+    (shard,) = fan_out(net)
+    begun(net, shard)
+    net.step("t", Deleted())
+    net.deliver_all()
+    stopped = [command for of, command in net.log if isinstance(command, Stop)]
+    assert bool(stopped) is (overlap is Overlap.CANCEL)
+    assert len(net.told("end", "skipped")) == 1

@@ -14,6 +14,7 @@ from fencepost.core.events import Cancelled, Paused, Resumed, Signalled
 from fencepost.core.signals import (
     KINDS,
     Ask,
+    CancelShard,
     Carry,
     GaveBack,
     GiveBack,
@@ -44,6 +45,7 @@ SIGNALS: dict[str, Any] = {
     "upstream_done": UpstreamDone("slot:2026-11-30T02:00:00.000Z", "failed", ("a", "b"), 7, {"n": 1}, None, True),
     "upstream_missed": UpstreamMissed(T0, T0 + 60_000, True),
     "shard_done": ShardDone("slot:2026-11-30T02:00:00.000Z", 4, 0, "succeeded", 7, None, "too large"),
+    "cancel_shard": CancelShard((4, 7), "no longer wanted", True),
 }
 
 

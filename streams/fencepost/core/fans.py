@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from fencepost.core.commands import Ask, Command, Define, DropFan, PutFan
+from fencepost.core.commands import Ask, Command, Define, DropFan, PutFan, Send
 from fencepost.core.dependents import SUCCEEDED, cycle_of, leave_out, tell
 from fencepost.core.events import Trigger
 from fencepost.core.ids import MAX_ID_BYTES
@@ -18,12 +18,13 @@ from fencepost.core.joins import keep_links, left_out_of_cycle
 from fencepost.core.links import MAX_SHARDS, RESULTS_BYTES, Fan, Links, Origin, Shard, ShardEnd
 from fencepost.core.making import naming, new_drop, new_history, with_links, with_waiting
 from fencepost.core.recent import hash_of
-from fencepost.core.signals import ShardDone
-from fencepost.core.task import Definition, Overlap, Task, Work
+from fencepost.core.signals import CancelShard, ShardDone
+from fencepost.core.task import Definition, Outcome, Overlap, Task, Work
 
 Commands = tuple[Command, ...]
 
 MAX_FANS: Final = 100  # requests of one task whose shards have not all ended, or that may come back
+CANCELLED: Final = Outcome.CANCELLED.value
 GATHERED: Final = "its shards were gathered"
 
 
@@ -44,12 +45,21 @@ def shard_id(task_id: str, shard: int) -> str:
     return f"{task_id}/shard/{shard}"
 
 
+def is_shard_of(task_id: str, parent: str) -> bool:
+    """Whether an ID is that of a shard of the task."""
+    return task_id.startswith(f"{parent}/shard/")
+
+
 def fan_out(task: Task, definition: Definition, now_ms: int) -> tuple[Task, Commands]:
     """The next request of the task becomes triggers of its shards."""
     work = task.waiting[0]
     task = with_waiting(task, task.waiting[1:])
     commands: tuple[Command, ...] = (new_drop(work.seq),)
+    task, called_off = _make_way(task, definition, now_ms)
+    commands += called_off
     links = task.links or Links()
+    if definition.overlap is Overlap.SKIP and _open(links):
+        return task, (*commands, *leave_out(task, work, "overlap", now_ms))
     payloads, problem = _payloads(definition, work)
     if problem is None and len(links.fans) >= MAX_FANS and not any(fan.failed for fan in links.fans):
         return task, (*commands, *leave_out(task, work, f"{MAX_FANS} requests wait for their shards", now_ms))
@@ -86,6 +96,8 @@ def shard_done(task: Task, signal: ShardDone, sender: str, now_ms: int) -> tuple
     """The request of a shard has ended."""
     links = task.links or Links()
     fan = next((known for known in links.fans if known.number == signal.number), None)
+    if fan is None and signal.number <= links.cancelled_to:
+        return task, ()
     if fan is None or not 0 <= signal.shard < fan.shards:
         return task, (left_out_of_cycle(signal.cycle, sender, GATHERED, now_ms),)
     fan = _with_end(fan, signal)
@@ -103,17 +115,59 @@ def shard_done(task: Task, signal: ShardDone, sender: str, now_ms: int) -> tuple
     return _end(task, fan, "failed", now_ms, fields, put)
 
 
+def call_off(task: Task, cause: str, now_ms: int, *, at_once: bool = False) -> tuple[Task, Commands]:
+    """Every request whose shards have not all ended is cancelled, and so is what its shards have of it.
+
+    Requests that have ended as failed are left alone: what is sent again of them may still mend them.
+    """
+    fans = _open(task.links or Links())
+    if not fans:
+        return task, ()
+    commands: Commands = ()
+    told: dict[int, tuple[int, ...]] = {}  # by shard, the requests that it may have something of
+    for fan in fans:
+        ends = {end.shard: end.outcome for end in fan.done}
+        for shard in range(fan.shards):
+            if ends.get(shard) != SUCCEEDED:  # one that failed may have been sent again
+                told[shard] = (*told.get(shard, ()), fan.number)
+        task, dropped = _drop(task, fan)
+        fields = {"shards": fan.shards, "cause": cause}
+        fields["open_shards"] = [shard for shard in range(fan.shards) if shard not in ends]
+        task, ended = _end(task, fan, CANCELLED, now_ms, fields, dropped)
+        commands += ended
+    task, put = keep_links(task, replace(task.links or Links(), cancelled_to=fans[-1].number))
+    sends = tuple(
+        [Send(shard_id(task.state.task, shard), CancelShard(told[shard], cause, at_once)) for shard in sorted(told)]
+    )
+    return task, (*commands, *put, *sends)
+
+
+def _make_way(task: Task, definition: Definition, now_ms: int) -> tuple[Task, Commands]:
+    """A new request goes before those that are out, where the overlap policy says so."""
+    if definition.overlap not in (Overlap.CANCEL, Overlap.TERMINATE):
+        return task, ()
+    return call_off(task, "overlap", now_ms, at_once=definition.overlap is Overlap.TERMINATE)
+
+
+def _open(links: Links) -> tuple[Fan, ...]:
+    """The requests whose shards have not all ended, oldest first."""
+    return tuple([fan for fan in links.fans if not fan.failed])
+
+
 def define_shards(task: Task, definition: Definition, count: int) -> tuple[Task, Commands]:
     """The shards' definitions, where these are not the ones that were written last."""
     links = task.links or Links()
-    known = links.shards if links.shard_definition == _told(definition) else 0
+    told = _told(definition, task.state.paused)
+    known = links.shards if links.shard_definition == told else 0
     if count <= known:
         return task, ()
     commands = tuple(
-        Define(shard_id(task.state.task, number), shard_of(definition, task.state.task, number))
+        Define(
+            shard_id(task.state.task, number), shard_of(definition, task.state.task, number, paused=task.state.paused)
+        )
         for number in range(known, max(count, links.shards))
     )
-    task, put = keep_links(task, replace(links, shards=max(count, links.shards), shard_definition=_told(definition)))
+    task, put = keep_links(task, replace(links, shards=max(count, links.shards), shard_definition=told))
     return task, (*put, *commands)
 
 
@@ -143,7 +197,7 @@ def forget_shards(task: Task) -> tuple[Task, Commands]:
     if links is None or not links.shards:
         return task, ()
     commands = tuple(Define(shard_id(task.state.task, number), None) for number in range(links.shards))
-    task, put = keep_links(task, replace(links, shards=0, shard_definition=""))
+    task, put = keep_links(task, replace(links, shards=0, shard_definition="", cancelled_to=-1))
     return task, (*commands, *put)
 
 
@@ -158,15 +212,15 @@ def close_fans(task: Task, cause: str, now_ms: int) -> tuple[Task, Commands]:
     return task, commands
 
 
-def shard_of(definition: Definition, task_id: str, shard: int) -> Definition:
-    """The definition of one shard: the task's own, without what makes requests."""
+def shard_of(definition: Definition, task_id: str, shard: int, *, paused: bool = False) -> Definition:
+    """The definition of one shard: the task's own, without what makes requests. It is paused while the task is."""
     return replace(
         definition,
         task=shard_id(task_id, shard),
         schedule=None,
         overlap=Overlap.BUFFER_ALL,
         buffer_limit=10_000,
-        paused=False,
+        paused=paused,
         after=(),
         shards=0,
         map="",
@@ -175,8 +229,8 @@ def shard_of(definition: Definition, task_id: str, shard: int) -> Definition:
     )
 
 
-def _told(definition: Definition) -> str:
-    return hash_of(repr(shard_of(definition, "", 0)))
+def _told(definition: Definition, paused: bool) -> str:
+    return hash_of(repr(shard_of(definition, "", 0, paused=paused)))
 
 
 def _cycle(task_id: str, work: Work) -> str:

@@ -120,6 +120,7 @@ class Links:
     fans: tuple[Fan, ...] = ()  # oldest first; each has a record of its own
     shards: int = 0  # so many of its shards are defined
     shard_definition: str = ""  # a hash of how
+    cancelled_to: int = -1  # requests up to this number were cancelled: what their shards still tell says nothing
 
     @property
     def empty(self) -> bool:

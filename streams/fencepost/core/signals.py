@@ -67,6 +67,19 @@ class ShardDone:
 
 
 @dataclass(frozen=True, slots=True)
+class CancelShard:
+    """The requests `numbers` of the sender were cancelled: this shard of theirs ends what it has of them.
+
+    No request of the sender up to the last of them starts here any more, but for one sent again from the dead letters:
+    its trigger may come after this word. at_once: a run that is on gets no time to end.
+    """
+
+    numbers: tuple[int, ...]
+    cause: str
+    at_once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Carry:
     """A request that waits moves with its task. `checkpoint`: what its last run saved."""
 
@@ -113,7 +126,10 @@ class Grant:
     ticket: int
 
 
-Signal = Subscribe | Unsubscribe | UpstreamDone | UpstreamMissed | ShardDone | Carry | GaveBack | Ask | GiveBack | Grant
+Signal = (
+    Subscribe | Unsubscribe | UpstreamDone | UpstreamMissed | ShardDone | CancelShard
+    | Carry | GaveBack | Ask | GiveBack | Grant
+)  # fmt: skip
 
 KINDS: Final[dict[str, type[Signal]]] = {
     "subscribe": Subscribe,
@@ -121,6 +137,7 @@ KINDS: Final[dict[str, type[Signal]]] = {
     "upstream_done": UpstreamDone,
     "upstream_missed": UpstreamMissed,
     "shard_done": ShardDone,
+    "cancel_shard": CancelShard,
     "carry": Carry,
     "gave_back": GaveBack,
     "ask": Ask,

@@ -318,6 +318,7 @@ class TaskState:
     catching: Owed | None = None  # slots that were missed and are caught up with
     on_resume: OnResume = OnResume.MISS  # of the pause that is on
     backfill: Backfill | None = None
+    cancelled_to: int = -1  # of a shard: no request of its task up to this number starts any more
 
     @property
     def never_defined(self) -> bool:

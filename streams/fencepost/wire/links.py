@@ -26,6 +26,8 @@ def encode_links(task: str, links: Links, lane: str, nonce: str) -> bytes:
         body["ran"] = " ".join(links.ran)
     if links.shards:
         body["shards"], body["shard_definition"] = links.shards, links.shard_definition
+    if links.cancelled_to >= 0:
+        body["cancelled_to"] = links.cancelled_to
     return dumps(body)
 
 
@@ -39,6 +41,7 @@ def decode_links(value: bytes) -> Links:
         () if ran is None else tuple(ran.split(" ")),
         shards=body.get("shards", 0),
         shard_definition=body.get("shard_definition", ""),
+        cancelled_to=body.get("cancelled_to", -1),
     )
 
 

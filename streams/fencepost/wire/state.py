@@ -71,6 +71,8 @@ def encode_state(state: TaskState, lane: str, nonce: str) -> bytes:
         body["catching"] = f"{format_ms(state.catching.next_ms)} {format_ms(state.catching.until_ms)}"
     if state.backfill is not None:
         body["backfill"] = _backfill_text(state.backfill)
+    if state.cancelled_to >= 0:
+        body["cancelled_to"] = state.cancelled_to
     if state.paused or state.defined_paused or state.deleted:
         _add_flags(body, state)
     value = dumps(body)
@@ -120,6 +122,7 @@ def decode_state(value: bytes) -> TaskState:
         None if (catching := body.get("catching")) is None else _read_owed(catching),
         _ON_RESUME[body["on_resume"]] if "on_resume" in body else OnResume.MISS,
         None if (backfill := body.get("backfill")) is None else _read_backfill(backfill),
+        body.get("cancelled_to", -1),
     )
 
 

@@ -109,3 +109,38 @@ def test_a_request_of_as_many_shards_as_there_may_be_is_gathered_over_all_partit
     assert sorted(ran) == sorted(shard_id(task, number) for number in range(MAX_SHARDS))
     assert {world.partition(name) for name in ran} == set(range(world.info.partitions))
     assert no_letters(world)
+
+
+def test_cancel_reaches_the_shards_that_run_and_those_that_wait_over_all_partitions(world: World) -> None:
+    task, shards = world.task_on(0), 8
+    lane = make_lane(world, runners=FakeRunners(capacity=3), tasks=[replace(a_task(task), shards=shards)])
+    names = [shard_id(task, number) for number in range(shards)]
+
+    def over(name: str) -> bool:
+        return any(body["kind"] in ("cancelled", "skipped") for body in world.history(name))
+
+    def ends() -> list[str]:
+        return [body["outcome"] for body in world.history(task) if body["kind"] == "gathered"]
+
+    with running(lane):
+        lane.wait("all held", lane.holds_all)
+        world.trigger(task)
+        lane.wait("as many run as can", lambda: len(lane.runners.launched) == 3)
+        world.produce([(world.topics.control, task, {"op": "cancel", "reason": "no longer wanted"})])
+        lane.wait("every shard says its end", lambda: all(over(name) for name in names))
+        lane.wait("gathered", lambda: "gathered" in [body["kind"] for body in world.history(task)])
+        world.trigger(task)
+        lane.wait("the next request starts", lambda: len(lane.runners.launched) > 3)
+        lane.runners.at_once = succeed
+        for order in list(lane.runners.launched[3:]):
+            if lane.runners.holds(order.task, order.epoch):
+                lane.runners.finish(order.task)
+        lane.wait("and is gathered", lambda: len(ends()) == 2)
+    assert ends() == ["cancelled", "succeeded"]
+    assert sorted(stop[0] for stop in lane.runners.stopped) == sorted(order.task for order in lane.runners.launched[:3])
+    causes = {
+        body["cause"] for name in names for body in world.history(name) if body["kind"] in ("cancelled", "skipped")
+    }
+    assert causes <= {"no longer wanted", "cancelled"}  # the second: its trigger came after the word
+    assert not [body for body in world.history(task) if body["kind"] == "skipped"]
+    assert no_letters(world)

@@ -10,7 +10,7 @@ from fencepost.core.backfills import drop_backfill
 from fencepost.core.commands import Command
 from fencepost.core.ending import FORGET, end_work
 from fencepost.core.events import Defined, Deleted
-from fencepost.core.fans import close_fans, follow_shards, forget_shards
+from fencepost.core.fans import call_off, close_fans, follow_shards, forget_shards
 from fencepost.core.joins import follow, unfollow
 from fencepost.core.making import new_history, with_definition
 from fencepost.core.owed import drop_owed
@@ -93,6 +93,9 @@ def deleted(task: Task, event: Deleted, now_ms: int) -> tuple[Task, tuple[Comman
     commands: list[Command] = [new_history("deleted", None, now_ms, {})]
     task, dropped = drop_waiting(task, "deleted", now_ms)
     commands += dropped
+    if definition is not None and definition.fans_out and definition.overlap in (Overlap.CANCEL, Overlap.TERMINATE):
+        task, over = call_off(task, "deleted", now_ms, at_once=definition.overlap is Overlap.TERMINATE)
+        commands += over
     for step in (unfollow, _no_fans):
         task, over = step(task, now_ms)
         commands += over

@@ -9,6 +9,7 @@ from fencepost.core.admission import ask_to_stop, drop_waiting
 from fencepost.core.commands import Command
 from fencepost.core.ending import end_work
 from fencepost.core.events import Cancelled, Paused, Resumed
+from fencepost.core.fans import call_off, follow_shards
 from fencepost.core.making import new_history, short, took_control, with_state
 from fencepost.core.slots import fire_slots, resume_slots
 from fencepost.core.task import OnResume, Outcome, Status, Task
@@ -17,7 +18,10 @@ _GRACE_S = 5.0
 
 
 def cancelled(task: Task, event: Cancelled, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
-    """End what is on, and what waits unless only the run is meant. Nothing there to cancel: nothing happens."""
+    """End what is on, and what waits unless only the run is meant. Nothing there to cancel: nothing happens.
+
+    Of a task that is fanned out, what is on are its requests whose shards have not all ended.
+    """
     taken = take_control(task, event.offset)
     if taken is None:
         return task, ()
@@ -33,11 +37,14 @@ def cancelled(task: Task, event: Cancelled, now_ms: int) -> tuple[Task, tuple[Co
     elif task.state.status is Status.RUNNING:
         task, stop = ask_to_stop(task, cause, _GRACE_S if task.definition is None else task.definition.grace_s)
         commands += stop
+    if task.links is not None and task.links.fans:
+        task, called_off = call_off(task, cause, now_ms)
+        commands += called_off
     return task, tuple(commands)
 
 
 def paused(task: Task, event: Paused, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
-    """Hold back every start. Slots that are due already still count; later ones wait for `resume`."""
+    """Hold back every start, of its shards too. Slots that are due still count; later ones wait for `resume`."""
     taken = take_control(task, event.offset)
     if taken is None:
         return task, ()
@@ -49,7 +56,8 @@ def paused(task: Task, event: Paused, now_ms: int) -> tuple[Task, tuple[Command,
     if event.on_resume is not OnResume.MISS:
         fields["on_resume"] = event.on_resume.value
     state = replace(task.state, paused=True, pause_reason=reason, on_resume=event.on_resume)
-    return with_state(task, state), (*commands, new_history("paused", None, now_ms, fields))
+    task, shards = _follow_shards(with_state(task, state), now_ms)
+    return task, (*commands, new_history("paused", None, now_ms, fields), *shards)
 
 
 def resumed(task: Task, event: Resumed, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
@@ -62,7 +70,15 @@ def resumed(task: Task, event: Resumed, now_ms: int) -> tuple[Task, tuple[Comman
     task = taken
     task, commands = resume_slots(task, now_ms)
     state = replace(task.state, paused=False, pause_reason=None, on_resume=OnResume.MISS)
-    return with_state(task, state), (*commands, new_history("resumed", None, now_ms, {}))
+    task, shards = _follow_shards(with_state(task, state), now_ms)
+    return task, (*commands, new_history("resumed", None, now_ms, {}), *shards)
+
+
+def _follow_shards(task: Task, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
+    definition = task.definition
+    if definition is None or not definition.fans_out:
+        return task, ()
+    return follow_shards(task, definition, now_ms)
 
 
 def take_control(task: Task, offset: int) -> Task | None:

@@ -15,6 +15,7 @@ from fencepost.core.making import new_history
 from fencepost.core.signals import (
     KIND_OF,
     Ask,
+    CancelShard,
     Carry,
     GaveBack,
     GiveBack,
@@ -29,6 +30,7 @@ from fencepost.core.signals import (
 from fencepost.core.steps.limit import asked, given_back, granted
 from fencepost.core.steps.move import carried, gave_back
 from fencepost.core.steps.operator import take_control
+from fencepost.core.steps.shard import cancel_shard
 from fencepost.core.task import Task
 
 # (task, signal, ID of the sender, now_ms) -> (task afterwards, commands)
@@ -78,6 +80,7 @@ _TAKERS: Final[dict[type[Signal], Taker]] = {
     UpstreamDone: upstream_done,
     UpstreamMissed: upstream_missed,
     ShardDone: shard_done,
+    CancelShard: cancel_shard,
     Carry: carried,
     GaveBack: gave_back,
     Ask: asked,
@@ -85,4 +88,4 @@ _TAKERS: Final[dict[type[Signal], Taker]] = {
     Grant: granted,
 }
 # A child may be defined before its parent: the parent finds it there when it comes.
-_ALSO_UNDEFINED: Final = frozenset((Subscribe, Unsubscribe, Carry, GaveBack, Ask, GiveBack, Grant))
+_ALSO_UNDEFINED: Final = frozenset((Subscribe, Unsubscribe, CancelShard, Carry, GaveBack, Ask, GiveBack, Grant))

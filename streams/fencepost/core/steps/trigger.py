@@ -15,6 +15,7 @@ from fencepost.core.task import Definition, Task, TaskState, Work
 from fencepost.core.times import MAX_MS
 
 DUPLICATE: Final = "duplicate"
+CANCELLED: Final = "cancelled"
 STATE_PAYLOAD_BYTES: Final = 480  # what is larger does not go into the state record, which has 4 KiB at most
 
 
@@ -32,6 +33,8 @@ def triggered(task: Task, event: Triggered, now_ms: int) -> tuple[Task, tuple[Co
         if remembered is None:
             return _refuse(task, trigger, offset, DUPLICATE, now_ms)
         recent = remembered
+    if trigger.shard is not None and _was_cancelled(trigger, state):
+        return _refuse(task, trigger, offset, CANCELLED, now_ms)
     definition = task.definition
     if definition is None:
         return _refuse(task, trigger, offset, why_undefined(state), now_ms)
@@ -62,6 +65,12 @@ def _work(trigger: Trigger, definition: Definition, seq: int, now_ms: int) -> Wo
         replays=trigger.replays,
         origin=_origin(trigger),
     )
+
+
+def _was_cancelled(trigger: Trigger, state: TaskState) -> bool:
+    """Whether it is of a request that was cancelled before it came. One sent again was asked for by somebody since."""
+    shard = trigger.shard
+    return shard is not None and shard.number <= state.cancelled_to and not trigger.replays
 
 
 def _origin(trigger: Trigger) -> Origin | None:
