@@ -28,7 +28,7 @@ odd = st.one_of(
         ["", "1", "10s", "1h30m", "0", "-1s", "1e400", "\n", "200\n", "a\x1fb", "ü" * 200, "*", "[", "UTC"]
     ),
     st.lists(st.integers(0, 300) | st.floats(0, 300) | st.text(max_size=3), max_size=3),
-    st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=3), max_size=2),
+    st.dictionaries(st.text(max_size=3), st.integers(-(2**63), 2**64 - 1) | st.text(max_size=3), max_size=2),
 )
 
 
