@@ -326,7 +326,7 @@ class Client:
         task: str | None = None,
         *,
         since: datetime | timedelta | None = None,
-        definitions: Iterable[Definition] | None = None,
+        definitions: Iterable[Definition] = (),
     ) -> Verdict:
         """Whether the promise held, from the topics alone: the whole namespace, or one task.
 

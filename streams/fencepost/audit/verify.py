@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from fencepost.app import load_app
 from fencepost.audit.spill import Spill
 from fencepost.codec import BadRecord
 from fencepost.core.commands import History
@@ -77,13 +76,12 @@ def check(
     *,
     task: str | None = None,
     since_ms: int | None = None,
-    definitions: Iterable[Definition] | None = None,
+    definitions: Iterable[Definition] = (),
     progress: Progress | None = None,
 ) -> Verdict:
     """The whole namespace, or one task; of the history what was appended from `since_ms` on.
 
-    definitions: what an app declares in code; by default that of the settings' app, if one is named.
-    Raises KafkaProblem, AppError, BadRecord for an ID that cannot be.
+    definitions: what an app declares in code. Raises KafkaProblem, BadRecord for an ID that cannot be.
     """
     info = load_namespace(settings)
     numbers = list(range(info.partitions))
@@ -92,8 +90,6 @@ def check(
             numbers = [partition_of(check_task_id(task).encode(), info.partitions)]
         except ValueError as error:
             raise BadRecord(str(error), "task") from error
-    if definitions is None:
-        definitions = () if settings.app is None else load_app(settings.app).definitions()
     schedules = {item.task: item.schedule for item in definitions if item.schedule is not None}
     return _Audit(settings, numbers, schedules, task, since_ms, progress).run()
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fencepost.app import load_app
 from fencepost.audit.verify import Verdict, check
 from fencepost.cli.options import Bootstrap, Config, Json, Namespace, Pool, load_settings
 from fencepost.cli.output import emit, note, say
@@ -35,8 +36,9 @@ def verify(
     """
     settings = load_settings(config, bootstrap, namespace, pool=pool, app=app)
     since_ms = None if since is None else when_ms("--since", since)
+    definitions = () if settings.app is None else load_app(settings.app).definitions()
     with progress_bar("reading the topics", wanted=not as_json) as progress:
-        verdict = check(settings, task=task, since_ms=since_ms, progress=progress)
+        verdict = check(settings, task=task, since_ms=since_ms, definitions=definitions, progress=progress)
     if as_json:
         emit(_document(verdict))
     else:
