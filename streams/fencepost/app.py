@@ -327,10 +327,17 @@ class App:
         return self.client.rerun(task, epoch, slot=slot, id=id, priority=priority, **given)
 
     def backfill(
-        self, task: str, since: str | datetime, until: str | datetime, *, again: bool = False, id: str | None = None
+        self,
+        task: str,
+        since: str | datetime,
+        until: str | datetime,
+        *,
+        again: bool = False,
+        id: str | None = None,
+        max_runs: int = 1,
     ) -> None:
-        """Have the slots of a past range run, one after the other. See `Client.backfill`."""
-        self.client.backfill(task, since, until, again=again, id=id)
+        """Have the slots of a past range run, `max_runs` at once. See `Client.backfill`."""
+        self.client.backfill(task, since, until, again=again, id=id, max_runs=max_runs)
 
     def delete(self, task: str) -> None:
         """Take the task's own definition away."""

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from fencepost.codec import BadRecord
 from fencepost.core import ids
 from fencepost.core.backfills import MOST_LEFT_OUT
-from fencepost.core.ids import check_task_id
+from fencepost.core.fans import slot_id
+from fencepost.core.ids import MAX_ID_BYTES, check_task_id
+from fencepost.core.spread import MAX_RUNS
 from fencepost.core.task import Definition, Outcome, TaskState
 from fencepost.core.times import parse_duration, parse_rfc3339
 from fencepost.kafka.namespace import NamespaceInfo, load_namespace
@@ -261,9 +263,11 @@ class Client:
         *,
         again: bool = False,
         id: str | None = None,
+        max_runs: int = 1,
     ) -> Sent:
         """Have the slots of a past range run, oldest first and one after the other, behind all other requests.
 
+        max_runs above 1, up to 100: so many at once, on IDs of their own, `TASK/backfill/0` and so on, beside the task.
         Those that have succeeded, as far as history tells, are left out unless `again`. id: names it in history.
         Raises BadRecord, also where more slots would have to be left out than fit; then narrow the range.
         """
@@ -272,11 +276,13 @@ class Client:
         if len(left_out) > MOST_LEFT_OUT:
             reason = f"{len(left_out)} slots of the range ran already; at most {MOST_LEFT_OUT} can be left out"
             raise BadRecord(f"{reason}: narrow the range, or have them run again", "since")
+        if max_runs > 1 and len(slot_id(task, MAX_RUNS - 1).encode()) > MAX_ID_BYTES:
+            raise BadRecord(f"{task!r} leaves no room for the IDs of its backfill in {MAX_ID_BYTES} bytes", "task")
         backfill_id = uuid.uuid4().hex[:8] if id is None else id
-        return self._control(task, encode_backfill(backfill_id, since_ms, until_ms, left_out))
+        return self._control(task, encode_backfill(backfill_id, since_ms, until_ms, left_out, max_runs))
 
     def stop_backfill(self, task: str, reason: str | None = None) -> Sent:
-        """No more slots of the task's backfill are to run; the run that is on goes on."""
+        """No more slots of the task's backfill are to run; what is on goes on."""
         return self._control(task, encode_backfill_stop(reason))
 
     def apply(self, definitions: Iterable[Definition]) -> list[Sent]:

@@ -96,7 +96,7 @@ def succeeded_slots(client: Client, task: str, since_ms: int, until_ms: int) -> 
     """The task's slots in the range that have succeeded, as far as history goes back."""
     found: set[int] = set()
     for event in client.history(task):
-        if event.kind != "succeeded":
+        if "succeeded" not in (event.kind, event.fields.get("outcome")):  # the second: by shards, or side by side
             continue
         for request in (event.fields, *event.fields.get("batch", ())):
             if (slot := request.get("slot")) is not None and since_ms <= (slot_ms := parse_rfc3339(slot)) <= until_ms:

@@ -331,6 +331,23 @@ def a_backfill_runs_the_slots_of_its_range_in_order_but_for_those_that_ran(bench
 
 
 @scenario
+def a_backfill_side_by_side_runs_each_slot_once_on_ids_of_its_own(bench: Bench) -> None:
+    bench.define("echo", schedule=Every(3600))
+    hours = "2025-01-01T00:00:00Z", "2025-01-01T04:00:00Z"
+    bench.hands.backfill(bench.id(), *hours, id="wide", max_runs=2)
+    end = bench.until("backfilled")
+    assert (end.fields["asked_by"], end.fields["count"], end.fields["succeeded"]) == ("backfill wide", 5, 5)
+    gathered = bench.of("gathered")
+    assert sorted(event.fields["slot"][11:13] for event in gathered) == ["00", "01", "02", "03", "04"]
+    assert {event.fields["outcome"] for event in gathered} == {"succeeded"}
+    assert {event.fields["to"] for event in bench.of("fanned_out")} == {
+        f"{bench.id()}/backfill/{place}" for place in "01"
+    }
+    bench.hands.backfill(bench.id(), *hours, id="again", max_runs=2)
+    assert bench.until("skipped").fields["cause"] == "no slot to run in the range"
+
+
+@scenario
 def a_run_is_repeated_with_what_it_was_given(bench: Bench) -> None:
     bench.define("echo")
     bench.trigger({"n": 7}, headers={"h": "x"})

@@ -78,6 +78,18 @@ def test_a_control_becomes_its_event(body: dict[str, Any], event: object) -> Non
         (b"a", b'{"op":"pause","why":"x"}', "why"),
         (b"a", b'{"op":"pause","v":2}', "v"),
         (b"a", b'{"op":"pause","from":"b"}', "from"),
+        (b"a", b'{"op":"pause","max_runs":2}', "max_runs"),
+        (b"a", b'{"op":"backfill","stop":true,"max_runs":2}', "max_runs"),
+        (
+            b"a",
+            b'{"op":"backfill","since":"2026-01-01T00:00:00Z","until":"2026-01-01T00:00:00Z","max_runs":0}',
+            "max_runs",
+        ),
+        (
+            b"a",
+            b'{"op":"backfill","since":"2026-01-01T00:00:00Z","until":"2026-01-01T00:00:00Z","max_runs":101}',
+            "max_runs",
+        ),
         (b"a", b'{"op":"signal","from":"b"}', "signal"),
         (b"a", b'{"op":"signal","signal":{"kind":"subscribe"}}', "from"),
         (b"a", b'{"op":"signal","signal":{"kind":"shout"},"from":"b"}', "kind"),

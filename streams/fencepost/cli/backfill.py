@@ -11,9 +11,10 @@ from fencepost.cli.options import Bootstrap, Config, Json, Namespace, TaskId, lo
 from fencepost.cli.output import emit, say
 from fencepost.client import Client
 from fencepost.codec import BadRecord
+from fencepost.core.spread import MAX_RUNS
 from fencepost.core.times import format_ms
 
-_OPTIONS = {"since": "--from", "until": "--to", "id": "--id", "task": "ID"}
+_OPTIONS = {"since": "--from", "until": "--to", "id": "--id", "task": "ID", "max_runs": "--max-runs"}
 
 
 def backfill(
@@ -22,6 +23,9 @@ def backfill(
     until: Annotated[str | None, typer.Option("--to", help="The last time of the range, RFC 3339.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Also the slots that have succeeded.")] = False,
     name: Annotated[str | None, typer.Option("--id", help="Names it in the history; made up if not given.")] = None,
+    max_runs: Annotated[
+        int, typer.Option("--max-runs", min=1, max=MAX_RUNS, help="So many at once, on IDs of their own.")
+    ] = 1,
     stop: Annotated[bool, typer.Option("--stop", help="Have no more slots run of the one that is on.")] = False,
     reason: Annotated[str | None, typer.Option("--reason", help="With --stop; for people.")] = None,
     config: Config = None,
@@ -29,8 +33,8 @@ def backfill(
     namespace: Namespace = None,
     as_json: Json = False,
 ) -> None:
-    """Have the slots of a past range run, one after the other, behind all other requests of the task."""
-    if stop and (since is not None or until is not None or again or name is not None):
+    """Have the slots of a past range run, one after the other behind all other requests, or side by side."""
+    if stop and (since is not None or until is not None or again or name is not None or max_runs > 1):
         raise BadInput("--stop takes no range: give it alone, or with --reason")
     if not stop and (since is None or until is None):
         raise BadInput("--from and --to are missing: the first and the last time of the range, both included")
@@ -41,7 +45,7 @@ def backfill(
             else:
                 assert since is not None
                 assert until is not None
-                sent = client.backfill(task_id, since, until, again=again, id=name)
+                sent = client.backfill(task_id, since, until, again=again, id=name, max_runs=max_runs)
         except BadRecord as error:
             raise BadInput(f"{_OPTIONS.get(error.field or '', '--from')}: {error.reason}") from error
     if as_json:

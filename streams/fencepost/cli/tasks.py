@@ -149,7 +149,12 @@ def _range(next_ms: int, until_ms: int) -> dict[str, str]:
 
 
 def _backfill(backfill: Backfill) -> dict[str, Any]:
-    return {"id": backfill.id, "done": backfill.done, **_range(backfill.next_ms, backfill.until_ms)}
+    if backfill.max_runs == 1:
+        return {"id": backfill.id, "done": backfill.done, **_range(backfill.next_ms, backfill.until_ms)}
+    at = {"next": None if backfill.next_ms > backfill.until_ms else format_ms(backfill.next_ms)}
+    ends = {"succeeded": backfill.succeeded, "failed": backfill.failed, "skipped": backfill.skipped}
+    until = format_ms(backfill.until_ms)
+    return {"id": backfill.id, "done": backfill.done, "max_runs": backfill.max_runs, **ends, **at, "until": until}
 
 
 def _time(at_ms: int | None) -> str | None:
@@ -201,6 +206,9 @@ def _show(view: TaskView, partition: int, owner: str | None) -> None:
         if state.backfill is not None:
             first, last = local_time(state.backfill.next_ms), local_time(state.backfill.until_ms)
             told = f"{state.backfill.id}: {state.backfill.done} begun, next {first}, until {last}"
+            if state.backfill.max_runs > 1:
+                told += f"; {state.backfill.max_runs} at once, {state.backfill.succeeded} succeeded"
+                told += f", {state.backfill.failed} failed, {state.backfill.skipped} skipped"
             rows.append(("backfill", told))
     rows.append(("waiting", len(view.waiting)))
     next_ms = view.next_slot()

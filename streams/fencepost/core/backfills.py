@@ -8,6 +8,7 @@ end, and which slots are left out because they ran before, in a record of their 
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import replace
 from typing import Any, Final
 
 from fencepost.core.commands import Command, DropLeftOut
@@ -60,9 +61,9 @@ def take_backfill(task: Task, definition: Definition, now_ms: int) -> tuple[Task
 
 
 def drop_backfill(task: Task, cause: str, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
-    """The slots that are left of it will not run: one record says so."""
+    """The slots that are left of it will not run: one record says so. Side by side, what is out is still waited for."""
     backfill = task.state.backfill
-    if backfill is None:
+    if backfill is None or backfill.next_ms > backfill.until_ms:
         return task, ()
     fields: dict[str, Any] = {"asked_by": asked_by(backfill.id), "cause": cause}
     definition = task.definition
@@ -73,4 +74,5 @@ def drop_backfill(task: Task, cause: str, now_ms: int) -> tuple[Task, tuple[Comm
     commands: tuple[Command, ...] = (new_history("skipped", None, now_ms, fields),)
     if task.left_out:
         task, commands = with_left_out(task, ()), (*commands, DROP_LEFT_OUT)
-    return with_state(task, backfilled(task.state, None, task.state.next_seq)), commands
+    left = None if backfill.max_runs == 1 else replace(backfill, next_ms=backfill.until_ms + 1)
+    return with_state(task, backfilled(task.state, left, task.state.next_seq)), commands

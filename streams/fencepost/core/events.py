@@ -28,6 +28,8 @@ class Trigger:
     cycle: str | None = None  # the cycle it belongs to; None: it begins one
     upstream: dict[str, Any] | None = None  # what the run is told of the tasks it runs after
     shard: Shard | None = None  # which part of a fanned out request it is
+    slot_ms: int | None = None  # of a backfill that runs side by side: the slot
+    asked_by: str | None = None  # and its name
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,7 @@ class Backfilled:
     left_out: tuple[int, ...] = ()  # sorted
     stop: bool = False
     reason: str | None = None
+    max_runs: int = 1  # at once
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,9 +45,14 @@ def shard_id(task_id: str, shard: int) -> str:
     return f"{task_id}/shard/{shard}"
 
 
+def slot_id(task_id: str, place: int) -> str:
+    """The ID that slots of a backfill run under, where it has more than one run at once."""
+    return f"{task_id}/backfill/{place}"
+
+
 def is_shard_of(task_id: str, parent: str) -> bool:
-    """Whether an ID is that of a shard of the task."""
-    return task_id.startswith(f"{parent}/shard/")
+    """Whether an ID is that of a shard of the task, or of its backfills."""
+    return task_id.startswith((f"{parent}/shard/", f"{parent}/backfill/"))
 
 
 def fan_out(task: Task, definition: Definition, now_ms: int) -> tuple[Task, Commands]:
@@ -88,11 +93,11 @@ def fan_out(task: Task, definition: Definition, now_ms: int) -> tuple[Task, Comm
         )
         for number, payload in enumerate(payloads)
     )
-    task, put = _keep(task, fan)
+    task, put = keep_fan(task, fan)
     return task, (*commands, *defined, *put, *asked)
 
 
-def shard_done(task: Task, signal: ShardDone, sender: str, now_ms: int) -> tuple[Task, Commands]:
+def gathered(task: Task, signal: ShardDone, sender: str, now_ms: int) -> tuple[Task, Commands]:
     """The request of a shard has ended."""
     links = task.links or Links()
     fan = next((known for known in links.fans if known.number == signal.number), None)
@@ -102,15 +107,15 @@ def shard_done(task: Task, signal: ShardDone, sender: str, now_ms: int) -> tuple
         return task, (left_out_of_cycle(signal.cycle, sender, GATHERED, now_ms),)
     fan = _with_end(fan, signal)
     if len(fan.done) < fan.shards:
-        return _keep(task, fan)
+        return keep_fan(task, fan)
     failed = sorted(end.shard for end in fan.done if end.outcome != SUCCEEDED)
     if not failed:
         task, dropped = _drop(task, fan)
         return _end(task, fan, SUCCEEDED, now_ms, {"shards": fan.shards}, dropped)
     if fan.failed:
-        return _keep(task, fan)
+        return keep_fan(task, fan)
     fan = replace(fan, failed=True)
-    task, put = _keep(task, fan)
+    task, put = keep_fan(task, fan)
     fields = {"shards": fan.shards, "failed_shards": failed}
     return _end(task, fan, "failed", now_ms, fields, put)
 
@@ -124,21 +129,20 @@ def call_off(task: Task, cause: str, now_ms: int, *, at_once: bool = False) -> t
     if not fans:
         return task, ()
     commands: Commands = ()
-    told: dict[int, tuple[int, ...]] = {}  # by shard, the requests that it may have something of
+    told: dict[str, tuple[int, ...]] = {}  # by shard, the requests that it may have something of
     for fan in fans:
         ends = {end.shard: end.outcome for end in fan.done}
         for shard in range(fan.shards):
             if ends.get(shard) != SUCCEEDED:  # one that failed may have been sent again
-                told[shard] = (*told.get(shard, ()), fan.number)
+                name = shard_id(task.state.task, shard) if fan.place is None else slot_id(task.state.task, fan.place)
+                told[name] = (*told.get(name, ()), fan.number)
         task, dropped = _drop(task, fan)
         fields = {"shards": fan.shards, "cause": cause}
         fields["open_shards"] = [shard for shard in range(fan.shards) if shard not in ends]
         task, ended = _end(task, fan, CANCELLED, now_ms, fields, dropped)
         commands += ended
     task, put = keep_links(task, replace(task.links or Links(), cancelled_to=fans[-1].number))
-    sends = tuple(
-        [Send(shard_id(task.state.task, shard), CancelShard(told[shard], cause, at_once)) for shard in sorted(told)]
-    )
+    sends = tuple([Send(name, CancelShard(numbers, cause, at_once)) for name, numbers in told.items()])
     return task, (*commands, *put, *sends)
 
 
@@ -162,10 +166,8 @@ def define_shards(task: Task, definition: Definition, count: int) -> tuple[Task,
     if count <= known:
         return task, ()
     commands = tuple(
-        Define(
-            shard_id(task.state.task, number), shard_of(definition, task.state.task, number, paused=task.state.paused)
-        )
-        for number in range(known, max(count, links.shards))
+        Define(name, shard_of(definition, task.state.task, name, paused=task.state.paused))
+        for name in [shard_id(task.state.task, number) for number in range(known, max(count, links.shards))]
     )
     task, put = keep_links(task, replace(links, shards=max(count, links.shards), shard_definition=told))
     return task, (*put, *commands)
@@ -212,11 +214,11 @@ def close_fans(task: Task, cause: str, now_ms: int) -> tuple[Task, Commands]:
     return task, commands
 
 
-def shard_of(definition: Definition, task_id: str, shard: int, *, paused: bool = False) -> Definition:
+def shard_of(definition: Definition, task_id: str, shard: str, *, paused: bool = False) -> Definition:
     """The definition of one shard: the task's own, without what makes requests. It is paused while the task is."""
     return replace(
         definition,
-        task=shard_id(task_id, shard),
+        task=shard,
         schedule=None,
         overlap=Overlap.BUFFER_ALL,
         buffer_limit=10_000,
@@ -230,7 +232,7 @@ def shard_of(definition: Definition, task_id: str, shard: int, *, paused: bool =
 
 
 def _told(definition: Definition, paused: bool) -> str:
-    return hash_of(repr(shard_of(definition, "", 0, paused=paused)))
+    return hash_of(repr(shard_of(definition, "", "", paused=paused)))
 
 
 def _cycle(task_id: str, work: Work) -> str:
@@ -265,13 +267,13 @@ def _end(
     dropped = next((end.result_dropped for end in fan.done if end.result_dropped is not None), None)
     told: dict[str, Any] = {**naming(fan.work), "outcome": outcome, **fields}
     told["duration_s"] = max(0, now_ms - fan.opened_ms) / 1000
-    if outcome == SUCCEEDED:
-        told["result"] = results
+    result = results if fan.place is None else results[0]
+    if outcome == SUCCEEDED and (fan.place is None or result is not None):
+        told["result"] = result
     if dropped is not None:
         told["result_dropped"] = dropped
     history = new_history("gathered", None, now_ms, told)
-    result = results if outcome == SUCCEEDED else None
-    return task, (*before, history, *tell(task, fan.work, outcome, 0, result))
+    return task, (*before, history, *tell(task, fan.work, outcome, 0, result if outcome == SUCCEEDED else None))
 
 
 def _with_end(fan: Fan, signal: ShardDone) -> Fan:
@@ -284,7 +286,8 @@ def _with_end(fan: Fan, signal: ShardDone) -> Fan:
     return replace(fan, done=(*others, ShardEnd(signal.shard, signal.outcome, signal.epoch, result, dropped, size)))
 
 
-def _keep(task: Task, fan: Fan) -> tuple[Task, Commands]:
+def keep_fan(task: Task, fan: Fan) -> tuple[Task, Commands]:
+    """The task with this request among those that are out or may be mended; one too many makes way."""
     links = task.links or Links()
     fans = tuple(sorted((fan, *_others(links, fan)), key=lambda one: one.number))
     task = with_links(task, replace(links, fans=fans))

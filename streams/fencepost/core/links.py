@@ -32,7 +32,10 @@ class When(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Part `shard` of `shards` of the request `number` of the task `of`, which is told how it ends."""
+    """Part `shard` of `shards` of the request `number` of the task `of`, which is told how it ends.
+
+    shards 0: a whole slot of a backfill, which no run is told of as a part of anything.
+    """
 
     of: str
     number: int
@@ -107,6 +110,7 @@ class Fan:
     work: Work
     done: tuple[ShardEnd, ...] = ()
     failed: bool = False
+    place: int | None = None  # of a slot of a backfill: which of the backfill's IDs has it, as its only shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +124,11 @@ class Links:
     fans: tuple[Fan, ...] = ()  # oldest first; each has a record of its own
     shards: int = 0  # so many of its shards are defined
     shard_definition: str = ""  # a hash of how
+    backfill_ids: int = 0  # so many IDs of its backfills are defined
+    backfill_definition: str = ""  # a hash of how
     cancelled_to: int = -1  # requests up to this number were cancelled: what their shards still tell says nothing
 
     @property
     def empty(self) -> bool:
         """Whether it needs no record."""
-        return not (self.children or self.parents or self.ran or self.shards)
+        return not (self.children or self.parents or self.ran or self.shards or self.backfill_ids)

@@ -20,7 +20,7 @@ COUNTED = 1_000_000  # slots of one series; beyond it the record says `count_at_
 
 def owes(state: TaskState) -> bool:
     """Whether a slot of the past is to run when nothing else waits."""
-    return state.catching is not None or state.backfill is not None
+    return state.catching is not None or (state.backfill is not None and state.backfill.max_runs == 1)
 
 
 def take_owed(task: Task, definition: Definition, now_ms: int) -> tuple[Task, Work]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fencepost.core.limits import due_ms
+from fencepost.core.links import Links
 from fencepost.core.owed import owes
 from fencepost.core.task import Status, Task
 from fencepost.core.time_limits import expired, first_limit_ms
@@ -34,9 +35,15 @@ def wants_to_start(task: Task, now_ms: int) -> bool:
         return False
     if state.place is not None and state.place.away:
         return False
+    if task.links is not None and definition.fans_out and not task.waiting and _is_out(task.links):
+        return False  # what is owed goes one by one
     if definition.start_timeout_s is None and definition.total_timeout_s is None:
         return True
     return not expired(task, now_ms)
+
+
+def _is_out(links: Links) -> bool:
+    return any(not fan.failed for fan in links.fans)
 
 
 def why_not_startable(task: Task, now_ms: int) -> str | None:

@@ -282,12 +282,20 @@ class Owed:
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """Slots of a past range that an operator wants, from `next_ms` to `until_ms`; `done` of them were started."""
+    """Slots of a past range that an operator wants, from `next_ms` to `until_ms`; `done` of them were started.
+
+    max_runs above 1: they run side by side (`core.spread`), and are counted as they end; what is still out when
+    `next_ms` has passed `until_ms` is waited for.
+    """
 
     id: str
     next_ms: int
     until_ms: int
     done: int = 0
+    max_runs: int = 1
+    succeeded: int = 0
+    failed: int = 0
+    skipped: int = 0
 
 
 @dataclass(frozen=True, slots=True)

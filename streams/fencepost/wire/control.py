@@ -17,7 +17,7 @@ from fencepost.wire.signal import read_signal, signal_to_json
 from fencepost.wire.times import read_time
 from fencepost.wire.trigger import HEADERS_BYTES, check_id
 
-_FOR_BACKFILL: Final = ("since", "until", "left_out", "stop")
+_FOR_BACKFILL: Final = ("since", "until", "left_out", "stop", "max_runs")
 _BACKFILL_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,16}")
 _FOR_RERUN: Final = ("id", "epoch", "slot", "payload", "headers", "priority")
 
@@ -64,6 +64,8 @@ def _backfill(body: dict[str, Any], offset: int) -> Backfilled:
     if not _BACKFILL_ID.fullmatch(backfill_id):
         raise BadRecord("is no name of a backfill; allowed: 1 to 16 of a-z, A-Z, 0-9, and . _ : -", "id")
     if body.get("stop"):
+        if "max_runs" in body:
+            raise BadRecord("is for a range, not for the end of a backfill", "max_runs")
         return Backfilled(offset, backfill_id, stop=True, reason=body.get("reason"))
     for name in ("since", "until"):
         if name not in body:
@@ -72,14 +74,17 @@ def _backfill(body: dict[str, Any], offset: int) -> Backfilled:
     if since_ms > until_ms:
         raise BadRecord(f"{body['until']} is before `since`, {body['since']}", "until")
     left_out = sorted({read_time(slot, "left_out") for slot in body.get("left_out", ())})
-    return Backfilled(offset, backfill_id, since_ms, until_ms, tuple(left_out))
+    max_runs = int(body.get("max_runs", 1))
+    return Backfilled(offset, backfill_id, since_ms, until_ms, tuple(left_out), max_runs=max_runs)
 
 
-def encode_backfill(id: str, since_ms: int, until_ms: int, left_out: Sequence[int] = ()) -> bytes:
+def encode_backfill(id: str, since_ms: int, until_ms: int, left_out: Sequence[int] = (), max_runs: int = 1) -> bytes:
     """The value of a control record that asks for the slots of a range. Raises BadRecord."""
     body: dict[str, Any] = {"op": "backfill", "id": id, "since": format_ms(since_ms), "until": format_ms(until_ms)}
     if left_out:
         body["left_out"] = [format_ms(slot_ms) for slot_ms in left_out]
+    if max_runs != 1:
+        body["max_runs"] = max_runs
     value = dumps(body)
     read_control(b"task", value, 0)
     return value

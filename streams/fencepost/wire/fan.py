@@ -30,6 +30,8 @@ def encode_fan(task: str, fan: Fan, lane: str, nonce: str) -> bytes:
     }
     if fan.failed:
         body["failed"] = True
+    if fan.place is not None:
+        body["place"] = fan.place
     return dumps(body)
 
 
@@ -38,7 +40,8 @@ def decode_fan(value: bytes) -> Fan:
     body = read_own("fan", value, VERSION)
     work = read_work(body["work"], "own_record", "work.")
     done = tuple([_read_end(end) for end in body["done"]])
-    return Fan(work.seq, body["shards"], read_time(body["opened"], "opened"), work, done, body.get("failed", False))
+    opened_ms = read_time(body["opened"], "opened")
+    return Fan(work.seq, body["shards"], opened_ms, work, done, body.get("failed", False), body.get("place"))
 
 
 def _read_end(body: dict[str, Any]) -> ShardEnd:

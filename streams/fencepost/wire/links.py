@@ -26,6 +26,8 @@ def encode_links(task: str, links: Links, lane: str, nonce: str) -> bytes:
         body["ran"] = " ".join(links.ran)
     if links.shards:
         body["shards"], body["shard_definition"] = links.shards, links.shard_definition
+    if links.backfill_ids:
+        body["backfill_ids"], body["backfill_definition"] = links.backfill_ids, links.backfill_definition
     if links.cancelled_to >= 0:
         body["cancelled_to"] = links.cancelled_to
     return dumps(body)
@@ -41,6 +43,8 @@ def decode_links(value: bytes) -> Links:
         () if ran is None else tuple(ran.split(" ")),
         shards=body.get("shards", 0),
         shard_definition=body.get("shard_definition", ""),
+        backfill_ids=body.get("backfill_ids", 0),
+        backfill_definition=body.get("backfill_definition", ""),
         cancelled_to=body.get("cancelled_to", -1),
     )
 

@@ -194,12 +194,15 @@ def _add_flags(body: dict[str, Any], state: TaskState) -> None:
 
 
 def _backfill_text(backfill: Backfill) -> str:
-    return f"{backfill.id} {format_ms(backfill.next_ms)} {format_ms(backfill.until_ms)} {backfill.done}"
+    text = f"{backfill.id} {format_ms(backfill.next_ms)} {format_ms(backfill.until_ms)} {backfill.done}"
+    if backfill.max_runs == 1:
+        return text
+    return f"{text} {backfill.max_runs} {backfill.succeeded} {backfill.failed} {backfill.skipped}"
 
 
 def _read_backfill(text: str) -> Backfill:
-    backfill_id, following, last, done = text.split(" ")
-    return Backfill(backfill_id, read_time(following, "backfill"), read_time(last, "backfill"), int(done))
+    backfill_id, following, last, *numbers = text.split(" ")
+    return Backfill(backfill_id, read_time(following, "backfill"), read_time(last, "backfill"), *map(int, numbers))
 
 
 def _read_owed(text: str) -> Owed:

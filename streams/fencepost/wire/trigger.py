@@ -10,10 +10,12 @@ from fencepost.codec import BadRecord, dumps, dumps_given
 from fencepost.core.dependents import slot_cycle
 from fencepost.core.events import Trigger
 from fencepost.core.evolve import builder
+from fencepost.core.links import Shard
 from fencepost.core.task import Work
 from fencepost.core.times import format_ms, parse_duration, parse_rfc3339
 from fencepost.wire.edge import PAYLOAD_BYTES, RESULT_BYTES, read_body_sized, read_key, require_size, task_of
 from fencepost.wire.links import read_shard, shard_to_json
+from fencepost.wire.times import read_time
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -66,7 +68,7 @@ def read_trigger(
         replays_of(headers) if headers else 0,
         cycle,
         body.get("upstream") if cycle is not None else None,
-        read_shard(body) if "shard" in body else None,
+        *(_shard(body) if "shard" in body else ()),
     )
 
 
@@ -128,9 +130,18 @@ def encode_asked(trigger: Trigger) -> bytes:
         "priority": trigger.priority,
         "cycle": trigger.cycle,
         "upstream": trigger.upstream,
-        "shard": None if trigger.shard is None else shard_to_json(trigger.shard),
     }
+    if trigger.shard is not None:
+        body["shard"] = shard = shard_to_json(trigger.shard)
+        if trigger.slot_ms is not None:
+            shard |= {"slot": format_ms(trigger.slot_ms), "asked_by": trigger.asked_by}
     return dumps({name: item for name, item in body.items() if item is not None})
+
+
+def _shard(body: dict[str, Any]) -> tuple[Shard | None, int | None, str | None]:
+    """(which part of which request, the slot that it is for, what asked for that)"""
+    slot = body["shard"].get("slot")
+    return read_shard(body), None if slot is None else read_time(slot, "shard.slot"), body["shard"].get("asked_by")
 
 
 def _body(value: bytes) -> tuple[dict[str, Any], int]:

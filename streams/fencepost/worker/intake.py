@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _met = changer(Task, "definition")
 
 FORWARDED = "fencepost-forwarded"
-SHARD_MARK = b"/shard/"
+SHARD_MARKS = (b"/shard/", b"/backfill/")  # in IDs that are defined in the transaction that first asks for them
 
 
 class Taken(Enum):
@@ -280,7 +280,8 @@ class Intake:
     def _looked_up(self, partition: Partition, messages: deque[Message]) -> bool:
         """Whether the definitions count for the first of these: they were read to their end since it came."""
         topic, number = messages[0].topic() or "", partition.number
-        of_shards = SHARD_MARK in (messages[0].key() or b"")
+        key = messages[0].key() or b""
+        of_shards = any(mark in key for mark in SHARD_MARKS)
         look_up = partition.look_ups.get((topic, of_shards))
         if look_up is None:
             look_up = LookUp(self._context.topics.tasks, number, of_shards=of_shards)

@@ -79,7 +79,7 @@ def more_for_context(order: RunOrder) -> dict[str, Any] | None:
     more: dict[str, Any] = {}
     if order.origin is not None:
         more = {"cycle": order.origin.cycle, "upstream": order.origin.upstream}
-        if order.origin.shard is not None:
+        if order.origin.shard is not None and order.origin.shard.shards:
             more["shard"], more["shards"] = order.origin.shard.shard, order.origin.shard.shards
     if order.payloads is not None:
         more["payloads"] = order.payloads

@@ -15,6 +15,7 @@ from fencepost.core.joins import follow, unfollow
 from fencepost.core.making import new_history, with_definition
 from fencepost.core.owed import drop_owed
 from fencepost.core.slots import arm, fingerprint_of, fire_slots
+from fencepost.core.spread import end_backfill, follow_backfill, forget_ids
 from fencepost.core.task import Definition, OnResume, Outcome, Overlap, Status, Task, TaskState
 from fencepost.core.times import format_ms
 
@@ -50,7 +51,8 @@ def defined(task: Task, event: Defined, now_ms: int) -> tuple[Task, tuple[Comman
         commands += (new_history("defined", None, now_ms, fields),)
     task, more = follow(with_definition(task, armed, definition), definition, now_ms)
     task, shards = follow_shards(task, definition, now_ms)
-    return task, commands + more + shards
+    task, backfill = follow_backfill(task, definition, now_ms)
+    return task, commands + more + shards + backfill
 
 
 def _other_slots(state: TaskState, definition: Definition) -> bool:
@@ -96,6 +98,8 @@ def deleted(task: Task, event: Deleted, now_ms: int) -> tuple[Task, tuple[Comman
     if definition is not None and definition.fans_out and definition.overlap in (Overlap.CANCEL, Overlap.TERMINATE):
         task, over = call_off(task, "deleted", now_ms, at_once=definition.overlap is Overlap.TERMINATE)
         commands += over
+    task, over = end_backfill(task, "deleted", now_ms)
+    commands += over
     for step in (unfollow, _no_fans):
         task, over = step(task, now_ms)
         commands += over
@@ -125,4 +129,5 @@ def deleted(task: Task, event: Deleted, now_ms: int) -> tuple[Task, tuple[Comman
 def _no_fans(task: Task, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
     task, closed = close_fans(task, "deleted", now_ms)
     task, gone = forget_shards(task)
-    return task, closed + gone
+    task, more = forget_ids(task)
+    return task, closed + gone + more

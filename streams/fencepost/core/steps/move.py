@@ -29,6 +29,7 @@ from fencepost.core.rank import in_order
 from fencepost.core.recent import KEPT
 from fencepost.core.signals import Carry, GaveBack, Subscribe
 from fencepost.core.slots import fingerprint_of, fire_slots
+from fencepost.core.spread import end_backfill, forget_ids
 from fencepost.core.steps import definition as here
 from fencepost.core.steps import end
 from fencepost.core.steps.trigger import STATE_PAYLOAD_BYTES
@@ -200,8 +201,10 @@ def _taken_apart(task: Task, now_ms: int) -> Stepped:
         state = replace(task.state, work=replace(work, members=()))
         task = replace(task, state=state, waiting=(*work.members, *task.waiting))
     task, owed = drop_owed(task, "moved", now_ms)
+    task, side_by_side = end_backfill(task, "moved", now_ms)
+    task, gone = forget_ids(task)
     task, backfill = drop_backfill(task, "moved", now_ms)
-    return task, (*owed, *backfill)
+    return task, (*owed, *side_by_side, *gone, *backfill)
 
 
 def _packed(task: Task, pool: str, now_ms: int) -> tuple[Command, ...]:

@@ -12,6 +12,7 @@ from fencepost.core.events import Cancelled, Paused, Resumed
 from fencepost.core.fans import call_off, follow_shards
 from fencepost.core.making import new_history, short, took_control, with_state
 from fencepost.core.slots import fire_slots, resume_slots
+from fencepost.core.spread import follow_backfill, go_on
 from fencepost.core.task import OnResume, Outcome, Status, Task
 
 _GRACE_S = 5.0
@@ -40,6 +41,9 @@ def cancelled(task: Task, event: Cancelled, now_ms: int) -> tuple[Task, tuple[Co
     if task.links is not None and task.links.fans:
         task, called_off = call_off(task, cause, now_ms)
         commands += called_off
+    if task.state.backfill is not None:
+        task, backfill = go_on(task, now_ms)
+        commands += backfill
     return task, tuple(commands)
 
 
@@ -76,9 +80,11 @@ def resumed(task: Task, event: Resumed, now_ms: int) -> tuple[Task, tuple[Comman
 
 def _follow_shards(task: Task, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
     definition = task.definition
-    if definition is None or not definition.fans_out:
+    if definition is None or (task.links is None and task.state.backfill is None):
         return task, ()
-    return follow_shards(task, definition, now_ms)
+    task, shards = follow_shards(task, definition, now_ms)
+    task, backfill = follow_backfill(task, definition, now_ms)
+    return task, shards + backfill
 
 
 def take_control(task: Task, offset: int) -> Task | None:

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from fencepost.core.commands import Command, Send
 from fencepost.core.events import Signalled
-from fencepost.core.fans import shard_done
 from fencepost.core.joins import keep_links, undefined, upstream_done, upstream_missed
 from fencepost.core.links import MAX_CHILDREN, Links
 from fencepost.core.making import new_history
@@ -27,6 +26,7 @@ from fencepost.core.signals import (
     UpstreamDone,
     UpstreamMissed,
 )
+from fencepost.core.spread import shard_done
 from fencepost.core.steps.limit import asked, given_back, granted
 from fencepost.core.steps.move import carried, gave_back
 from fencepost.core.steps.operator import take_control

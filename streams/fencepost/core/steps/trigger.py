@@ -54,7 +54,7 @@ def _work(trigger: Trigger, definition: Definition, seq: int, now_ms: int) -> Wo
     return new_work(
         seq,
         trigger.id,
-        None,
+        trigger.slot_ms,
         due_ms,
         arrived_ms,
         trigger.payload,
@@ -64,6 +64,7 @@ def _work(trigger: Trigger, definition: Definition, seq: int, now_ms: int) -> Wo
         own_record=trigger.size > STATE_PAYLOAD_BYTES,
         replays=trigger.replays,
         origin=_origin(trigger),
+        asked_by=trigger.asked_by,
     )
 
 
