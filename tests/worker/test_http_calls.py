@@ -12,9 +12,10 @@ import pytest
 from fencepost.core.task import Cause, HttpHandler, Isolation, Outcome, Redirects
 from fencepost.fencing import StaleEpoch, http
 from fencepost.fencing.store import MemoryStore
+from fencepost.worker.guard import linux
 from fencepost.worker.guard.settings import CallSettings
 from fencepost.worker.guard.start import GuardError
-from fencepost.worker.orders import RunEnded
+from fencepost.worker.orders import Refused, RunEnded
 from tests.worker.bench import PATIENCE_S, Bench, order
 from tests.worker.http_server import Answer, Request, Server, make_ca, make_certificate
 
@@ -256,6 +257,18 @@ def test_a_call_ends_with_its_lease(bench_of: BenchOf, server: Server) -> None:
     (end,) = bench.run(run_of(server.url(), "t", lease_ttl_s=2.0))  # and nothing renews it
     assert isinstance(end, RunEnded)
     assert (end.outcome, end.cause) == (Outcome.INTERRUPTED, Cause.FENCED), end
+
+
+def test_a_lease_that_ends_while_the_process_of_its_run_starts_is_no_failure(bench_of: BenchOf, server: Server) -> None:
+    """The guard asks the process to stop before that can hear it: it was ended by the signal, and the run failed."""
+    server.answer = held(server)
+    bench = calling(bench_of, server.host)
+    for number in range(10):
+        bench.runners.lease(0, "n1", linux.boot_s())
+        life_s = 0.4 + number * 0.03  # the guard asks 0.04 to 0.3 s from now on, and ends the process soon after
+        (end,) = bench.run(run_of(server.url(), f"t/{number}", lease_ttl_s=0.5 + life_s))
+        fenced = isinstance(end, RunEnded) and (end.outcome, end.cause) == (Outcome.INTERRUPTED, Cause.FENCED)
+        assert fenced or isinstance(end, Refused), end
 
 
 def test_a_server_that_keeps_epochs_refuses_a_stale_one(bench_of: BenchOf, server: Server) -> None:

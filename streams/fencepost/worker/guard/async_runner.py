@@ -55,6 +55,7 @@ class AsyncRunner:
         self._loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
         self._loop.add_signal_handler(signal.SIGTERM, self._on_ask)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # held back since the fork, see zygote.py
         self._loop.add_reader(self._in.fd, self._read)
         await self._over.wait()
         self._loop.remove_reader(self._in.fd)

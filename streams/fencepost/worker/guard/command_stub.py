@@ -47,6 +47,7 @@ class CommandStub:
         signal.signal(signal.SIGTERM, self._on_ask)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # held back since the fork, see zygote.py
 
     def serve(self) -> None:
         """Returns after the only run."""

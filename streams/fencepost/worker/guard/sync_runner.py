@@ -57,6 +57,7 @@ class SyncRunner:
     def serve(self) -> None:
         """Returns when the worker closed the pipe, or after the only run."""
         signal.signal(signal.SIGTERM, self._on_ask)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # held back since the fork, see zygote.py
         sys.stdout = RunStream("out", 1, self._current, self._sender)
         sys.stderr = RunStream("err", 2, self._current, self._sender)
         poll = select.poll()

@@ -123,9 +123,14 @@ def _fork(guard: socket.socket, around: runner.Surroundings, kind: int, flags: i
     go_read, go_write = os.pipe2(os.O_CLOEXEC)
     pid_read, pid_write = os.pipe2(os.O_CLOEXEC)
     try:
-        between = os.fork()
-        if between == 0:
-            _between(guard, around, kind, flags, fds, go_read, pid_write, (go_write, pid_read))
+        # The guard may ask a runner to stop while that still starts: SIGTERM waits until the runner has its handler.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        try:
+            between = os.fork()
+            if between == 0:
+                _between(guard, around, kind, flags, fds, go_read, pid_write, (go_write, pid_read))
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         # Its end completes the hand-over: the runner has its new parent.
         os.waitpid(between, 0)
         os.close(pid_write)
