@@ -10,10 +10,18 @@ PYTEST := $(PY) -m pytest
 ARGS ?=
 
 banner = @printf '\n=== %s ===\n' '$(1)'
+# Tests on brokers, workers and networks mostly wait: four processes share them out as tests/spread.py says.
+WAITING := -n 4 --dist loadfile
+# Tests that only compute give way to those that wait beside them.
+COMPUTING := nice -n 10
+took = printf '\n=== %s: %s s ===\n' '$@' "$$SECONDS"
 # Tests against real processes and brokers depend on the machine's mood. What failed is run once more, alone and in the open:
-# a test that fails twice fails; one that passes the second time stands in the output as both.
-attempt = @$(PYTEST) $(1) $(2) $(ARGS) || { code=$$?; [ $$code -eq 1 ] || exit $$code; \
-	printf '\n=== once more: what failed in %s ===\n' '$@'; $(PYTEST) -n 0 --last-failed $(2) $(ARGS); }
+# a test that fails twice fails; one that passes the second time stands in the output as both. The parts run side by side,
+# so each remembers its own failures.
+attempt = @again() { printf '\n=== once more: what failed in %s ===\n' '$@'; $(PYTEST) -n 0 --last-failed $(CACHE) $(2) $(ARGS); }; \
+	code=0; $(3) $(PYTEST) $(1) $(CACHE) $(2) $(ARGS) || { code=$$?; [ $$code -ne 1 ] || { code=0; again || code=$$?; }; }; \
+	$(took); exit $$code
+CACHE = -o cache_dir=.pytest_cache/$@
 
 .PHONY: help
 help: ## Show the targets
@@ -52,7 +60,9 @@ lock: ## Compile the locked requirements again (ARGS=--upgrade for newer version
 # --- tests -----------------------------------------------------------------------------------------------------------
 
 .PHONY: test
-test: test-fast test-croniter test-simulation test-model test-kafka test-containers test-faults test-acceptance ## All tests, the fast ones first
+test: ## All tests: those that wait on brokers beside those that compute
+	@echo 'The parts of the tests run side by side; what a part has to say comes when it is done.'
+	@+$(MAKE) --no-print-directory -j2 --output-sync=target test-brokers test-fast test-croniter test-simulation test-model
 
 .PHONY: test-fast
 test-fast: venv ## Tests that need no broker
@@ -60,24 +70,29 @@ test-fast: venv ## Tests that need no broker
 	$(call attempt,-n auto,-m 'not kafka and not faults and not containers and not acceptance and not model and not simulation')
 
 .PHONY: test-croniter
-test-croniter: venv ## The schedule tests with the oldest croniter that is allowed and the newest
-	$(call banner,schedules under both releases of croniter)
-	$(PY) tests/core/schedule/under_croniter.py 5.0.1 7.0.0 -- -n auto $(ARGS)
+test-croniter: venv ## The schedule tests with the newest croniter (all others have the oldest that is allowed)
+	$(call banner,schedules under the newest croniter)
+	@$(COMPUTING) $(PY) tests/core/schedule/under_croniter.py 7.0.0 -- -n auto $(CACHE) $(ARGS); $(took)
 
 .PHONY: test-simulation
 test-simulation: venv ## 10,000 simulated histories, and a search without each safeguard
 	$(call banner,simulation: real lanes above a simulated Kafka)
-	$(call attempt,-n auto,-m simulation)
+	$(call attempt,-n auto,-m simulation,$(COMPUTING))
 
 .PHONY: test-model
 test-model: venv spin ## The small cases of the model, with Spin
 	$(call banner,model tests: the ownership protocol in every order of its steps)
-	$(call attempt,-n 2,-m model)
+	$(call attempt,-n 2,-m model,$(COMPUTING))
+
+.PHONY: test-brokers
+test-brokers: jars servers wheel ## The next four in one
+	$(call banner,tests on brokers: Kafka tests$(comma) faults$(comma) containers$(comma) acceptance)
+	$(call attempt,$(WAITING),-m 'kafka or faults or containers or acceptance')
 
 .PHONY: test-kafka
 test-kafka: jars servers ## Tests on the embedded broker (a real Apache Kafka)
 	$(call banner,Kafka tests: on the embedded Apache Kafka)
-	$(call attempt,-n 0,-m 'kafka and not faults')
+	$(call attempt,$(WAITING),-m 'kafka and not faults')
 
 .PHONY: test-containers
 test-containers: jars ## Tests on Kafka in a container, through testcontainers
@@ -87,12 +102,12 @@ test-containers: jars ## Tests on Kafka in a container, through testcontainers
 .PHONY: test-faults
 test-faults: jars ## Tests that break brokers, workers and the network
 	$(call banner,fault tests: brokers and workers are killed$(comma) frozen$(comma) cut off)
-	$(call attempt,-n 0,-m faults)
+	$(call attempt,$(WAITING),-m faults)
 
 .PHONY: test-acceptance
 test-acceptance: jars servers wheel ## Tests of the installed wheel
 	$(call banner,acceptance tests: the installed wheel)
-	$(call attempt,-n 0,-m acceptance)
+	$(call attempt,$(WAITING),-m acceptance)
 
 comma := ,
 

@@ -7,16 +7,23 @@ they are done, however they end.
 from __future__ import annotations
 
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
+from tests.spread import Spread
+
 if TYPE_CHECKING:
     from fencepost.broker import Cluster
+
+# A shell starts what it puts in the background with SIGINT ignored; what tests start and end by it would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A time limit per example would make a slow machine fail; CI replays the same examples each time.
 hypothesis.settings.register_profile("local", deadline=None, print_blob=True)
@@ -42,6 +49,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(MARKER_OF_FOLDER[folder])
         elif "kafka" in getattr(item, "fixturenames", ()):
             item.add_marker("kafka")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Spread | None:
+    """`--dist loadfile` spreads as `tests/spread.py` says."""
+    return Spread(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def note_broker(text: str) -> None:

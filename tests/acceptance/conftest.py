@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.pages import Reader, make_environment
+from tests.spread import made_once
 
 
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment of the locked requirements and the wheel, built now."""
-    return make_environment(tmp_path_factory.mktemp("installed"))
+    return made_once(tmp_path_factory, "installed", make_environment) / "environment"
 
 
 @pytest.fixture

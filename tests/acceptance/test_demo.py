@@ -19,6 +19,7 @@ import pytest
 
 from fencepost.demo.beat import witness_file
 from fencepost.demo.witness import Kind, LeftOut, Line, Report, Timetable, check, check_folder
+from tests.spread import made_once
 
 ROOT = Path(__file__).resolve().parents[2]
 BEAT_NS = 20_000_000
@@ -75,14 +76,16 @@ class Stage:
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built now and installed into a folder of its own."""
-    folder = tmp_path_factory.mktemp("wheel")
+    return made_once(tmp_path_factory, "wheel", install_wheel) / "site"
+
+
+def install_wheel(folder: Path) -> None:
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
     subprocess.run(build, check=True, capture_output=True)
     (wheel,) = folder.glob("*.whl")
     target = folder / "site"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(target)]
     subprocess.run([*pip, str(wheel)], check=True)
-    return target
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ only expressions that are right, and only zones with offsets of whole minutes.
 from __future__ import annotations
 
 import calendar
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
@@ -92,12 +92,19 @@ class Expression:
         self.minutes = {value for value in range(60) if field_matches(minute, value, 0, 59)}
         self.hours = {value for value in range(24) if field_matches(hour, value, 0, 23)}
         self.months = {value for value in range(1, 13) if field_matches(month, value, 1, 12)}
+        self._days: dict[date, bool] = {}  # which days match, of those that were looked at
 
     def matches(self, wall: datetime) -> bool:
         in_time = wall.second in self.seconds and wall.minute in self.minutes and wall.hour in self.hours
         return in_time and self.matches_day(wall)
 
     def matches_day(self, wall: datetime) -> bool:
+        day = wall.date()
+        if day not in self._days:
+            self._days[day] = self._looked_at(wall)
+        return self._days[day]
+
+    def _looked_at(self, wall: datetime) -> bool:
         if wall.month not in self.months or not field_matches(self.year, wall.year, 1970, 9999):
             return False
         by_date, by_weekday = date_matches(self.day, wall), weekday_matches(self.weekday, wall)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 from importlib.metadata import version
 from pathlib import Path
 
 import croniter
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.core.schedule.cron_walk import times_of_day
+
+ROOT = Path(__file__).parents[3]
 
 
 def some_of(below: int) -> st.SearchStrategy[tuple[int, ...]]:
@@ -45,3 +49,12 @@ def test_the_release_that_walks_is_the_one_asked_for() -> None:
     asked_for = os.environ.get("FENCEPOST_TEST_CRONITER", version("croniter"))
     folder = Path(croniter.__file__).parents[1]
     assert (folder / f"croniter-{asked_for}.dist-info").is_dir()
+
+
+def test_the_environment_has_the_oldest_release_that_is_allowed() -> None:
+    """So every other test runs under that one, and `make test-croniter` need only run the newest."""
+    if "FENCEPOST_TEST_CRONITER" in os.environ:
+        pytest.skip("another release was asked for")
+    allowed = re.search(r'"croniter>=([\d.]+)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert allowed is not None
+    assert version("croniter") == allowed[1]
