@@ -402,9 +402,6 @@ def _definition(task: str, handler: Handler, *, overlap: Overlap | str | None = 
         fields["schedule"] = schedule.for_task(task)
     fields["after"] = _parents(task, fields.get("after", ()))
     _check_fan_out(task, fields)
-    for name in ("after", "shards", "map") if fields.get("pool") is not None else ():
-        if fields.get(name):
-            raise AppError(f"task {task!r}: {name}: not together with pool yet")
     if "when" in fields:
         fields["when"] = _chosen(When, "when", fields["when"])
     if "catch_up" in fields:

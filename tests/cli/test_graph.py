@@ -29,7 +29,7 @@ def test_a_graph_lists_parents_before_children_and_says_who_is_not_defined() -> 
     root, _, _, end = drawn["tasks"]
     assert root == {
         "task": "root", "defined": False, "after": [], "when": None, "schedule": None, "children": ["a", "b"],
-        "shards": 0, "map": None,
+        "shards": 0, "map": None, "pool": None,
     }  # fmt: skip
     assert (end["after"], end["when"], end["children"]) == (["a", "b"], "all_succeeded", [])
     assert drawn["circle"] is None
@@ -94,9 +94,6 @@ def test_an_app_refuses_a_circle_and_what_cannot_be_followed() -> None:
         app.task("y", after="z", when="never", name="fy3")(lambda ctx: None)
     with pytest.raises(AppError, match="pattern"):
         app.task("s/*", shards=2, name="fs")(lambda ctx: None)
-    for more in ({"shards": 2}, {"map": "payload"}, {"after": "z"}):
-        with pytest.raises(AppError, match=f"{next(iter(more))}: not together with pool yet"):
-            app.task("s", pool="gpu", name=f"fp {more}", **more)(lambda ctx: None)
     with pytest.raises(AppError, match="shards is 251; allowed: 1 to 250"):
         app.task("s", shards=251, name="fs1")(lambda ctx: None)
     with pytest.raises(AppError, match="exclude each other"):

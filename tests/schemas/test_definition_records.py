@@ -194,7 +194,6 @@ def test_what_is_no_definition_is_refused(value: bytes) -> None:
         ({"limit": {"key": "db", "max_runs": 1, "burst": 2}}, "limit.burst", "is for a rate"),
         ({"limit": {"max_runs": 1}}, "limit.key", "is missing"),
         ({"pool": "GPU"}, "pool", "1 to 63 small letters, digits, _ or -"),
-        ({"pool": "gpu", "after": ["a"]}, "after", "not together with pool yet"),
         ({"arrival": {"number": 1}}, "arrival.epoch", "is missing"),
         ({"schedule": {"cron": "61 * * * *"}}, "schedule.cron.minute", ""),
         ({"schedule": {"cron": "0 2 * * *", "time_zone": "Mars/Olympus"}}, "schedule.time_zone", ""),

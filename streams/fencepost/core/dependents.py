@@ -8,7 +8,8 @@ from typing import Any
 from fencepost.core.commands import Command, Send
 from fencepost.core.links import MAX_PATH
 from fencepost.core.making import skipped
-from fencepost.core.signals import ShardDone, UpstreamDone, UpstreamMissed
+from fencepost.core.place import MAIN
+from fencepost.core.signals import ShardDone, TellChildren, UpstreamDone, UpstreamMissed
 from fencepost.core.task import Task, Work
 from fencepost.core.times import format_ms, parse_rfc3339
 
@@ -55,7 +56,9 @@ def tell(task: Task, work: Work, outcome: str, epoch: int, result: Any = None) -
         shard = origin.shard
         done = ShardDone(origin.cycle, shard.number, shard.shard, outcome, epoch, result)
         return (Send(shard.of, done), *_tell_children(task, work, outcome, epoch, result))
-    return () if links is None or not links.children else _tell_children(task, work, outcome, epoch, result)
+    if (links is None or not links.children) and not _is_away(task):
+        return ()
+    return _tell_children(task, work, outcome, epoch, result)
 
 
 def _tell_children(task: Task, work: Work, outcome: str, epoch: int, result: Any) -> tuple[Command, ...]:
@@ -66,13 +69,31 @@ def _tell_children(task: Task, work: Work, outcome: str, epoch: int, result: Any
 def tell_of_cycle(
     task: Task, cycle: str, path: tuple[str, ...], outcome: str, epoch: int = 0, result: Any = None
 ) -> tuple[Command, ...]:
-    """The same where no request was made of the cycle; `path`: the tasks before this one."""
-    links = task.links
+    """The same where no request was made of the cycle; `path`: the tasks before this one.
+
+    The children of a task that is in a pool (or has left this one) are known there, and told from there.
+    """
+    links, way = task.links, (*path, task.state.task)[-MAX_PATH:]
+    tolerated = outcome != SUCCEEDED and _tolerated(task)
+    if _is_away(task):
+        assert task.state.place is not None
+        there = task.state.place.pool or MAIN
+        return (Send(task.state.task, TellChildren(cycle, outcome, way, epoch, result, tolerated), there),)
     if links is None:
         return ()
-    tolerated = outcome != SUCCEEDED and _tolerated(task)
-    told = UpstreamDone(cycle, outcome, (*path, task.state.task)[-MAX_PATH:], epoch, result, None, tolerated)
+    told = UpstreamDone(cycle, outcome, way, epoch, result, None, tolerated)
     return tuple([Send(child, told) for child in links.children])
+
+
+def pass_on(task: Task, signal: TellChildren) -> tuple[Command, ...]:
+    """What was to be told to the children, where they are."""
+    if _is_away(task):
+        assert task.state.place is not None
+        return (Send(task.state.task, signal, task.state.place.pool or MAIN),)
+    told = UpstreamDone(
+        signal.cycle, signal.outcome, signal.path, signal.epoch, signal.result, None, signal.tolerated
+    )  # fmt: skip
+    return tuple([Send(child, told) for child in (() if task.links is None else task.links.children)])
 
 
 def tell_missed(task: Task, first_ms: int, last_ms: int) -> tuple[Command, ...]:
@@ -82,6 +103,10 @@ def tell_missed(task: Task, first_ms: int, last_ms: int) -> tuple[Command, ...]:
         return ()
     told = UpstreamMissed(first_ms, last_ms, _tolerated(task))
     return tuple([Send(child, told) for child in links.children])
+
+
+def _is_away(task: Task) -> bool:
+    return task.state.place is not None and task.state.place.away
 
 
 def _tolerated(task: Task) -> bool:

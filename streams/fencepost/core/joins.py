@@ -15,9 +15,9 @@ from fencepost.core.admission import admit
 from fencepost.core.commands import Command, DropJoin, DropLinks, PutJoin, PutLinks, Send
 from fencepost.core.dependents import SKIPPED, SUCCEEDED, slot_of_cycle, tell_of_cycle
 from fencepost.core.links import KEPT_RAN, MAX_JOINS, MAX_PATH, RESULTS_BYTES, Done, Join, Links, Origin, When
-from fencepost.core.making import bounded, new_history, new_work, with_links, with_state
+from fencepost.core.making import bounded, naming, new_history, new_work, with_links, with_state
 from fencepost.core.recent import hash_of
-from fencepost.core.signals import Subscribe, Unsubscribe, UpstreamDone, UpstreamMissed
+from fencepost.core.signals import Carry, Subscribe, Unsubscribe, UpstreamDone, UpstreamMissed
 from fencepost.core.task import Definition, Task
 
 Commands = tuple[Command, ...]
@@ -174,6 +174,12 @@ def _run(task: Task, definition: Definition, join: Join, now_ms: int) -> tuple[T
         own_record=size > STATE_ORIGIN_BYTES,
         origin=Origin(join.cycle, join.path, upstream),
     )
+    place = state.place
+    if place is not None and place.pool is not None and not place.recalled:
+        # It runs in a pool: there the request is taken, as the overlap policy says. One called back waits for it here.
+        carried = Send(state.task, Carry(replace(work, own_record=False), new=True), place.pool)
+        moved = new_history("moved", None, now_ms, {**naming(work), "to": place.pool})
+        return task, (*commands, *put, carried, moved)
     task = with_state(task, replace(state, next_seq=state.next_seq + 1))
     task, admitted = admit(task, definition, work, now_ms, recorded=False)
     return task, (*commands, *put, *admitted)

@@ -81,11 +81,30 @@ class CancelShard:
 
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """A request that waits moves with its task. `checkpoint`: what its last run saved."""
+    """A request that waits moves with its task. `checkpoint`: what its last run saved.
+
+    new: it was made in the namespace just now, of a cycle that is joined, and no overlap policy has seen it yet.
+    """
 
     work: Work
     checkpoint: Any = None
+    new: bool = False
     size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TellChildren:
+    """Those that run after the task are to be told this. They are known where the task is, and it is elsewhere.
+
+    The fields are those of `UpstreamDone`, as it will be said.
+    """
+
+    cycle: str
+    outcome: str
+    path: tuple[str, ...] = ()
+    epoch: int = 0
+    result: Any = None
+    tolerated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +147,7 @@ class Grant:
 
 Signal = (
     Subscribe | Unsubscribe | UpstreamDone | UpstreamMissed | ShardDone | CancelShard
-    | Carry | GaveBack | Ask | GiveBack | Grant
+    | Carry | TellChildren | GaveBack | Ask | GiveBack | Grant
 )  # fmt: skip
 
 KINDS: Final[dict[str, type[Signal]]] = {
@@ -139,6 +158,7 @@ KINDS: Final[dict[str, type[Signal]]] = {
     "shard_done": ShardDone,
     "cancel_shard": CancelShard,
     "carry": Carry,
+    "tell_children": TellChildren,
     "gave_back": GaveBack,
     "ask": Ask,
     "give_back": GiveBack,

@@ -155,9 +155,6 @@ def _definition(task: str, body: dict[str, Any]) -> Definition:
             given[name] = read_limit(item)
         elif name == "arrival":
             given[name] = read_arrival(item)
-    for name in ("after", "shards", "map") if "pool" in given else ():
-        if given.get(name):
-            raise BadRecord("not together with pool yet; tasks of the namespace can run after one of a pool", name)
     if "overlap" not in given:
         given["overlap"] = default_overlap(schedule)
     if "payload" in given:

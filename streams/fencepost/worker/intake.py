@@ -14,7 +14,7 @@ from fencepost.core.limits import PREFIX
 from fencepost.core.machine import IllegalEvent, startable, step
 from fencepost.core.making import new_triggered
 from fencepost.core.place import MAIN
-from fencepost.core.signals import Carry, GaveBack
+from fencepost.core.signals import Carry, GaveBack, ShardDone, TellChildren, UpstreamDone, UpstreamMissed
 from fencepost.core.task import Definition, Task
 from fencepost.kafka.bounds import Bounds
 from fencepost.kafka.reader import Reader
@@ -172,6 +172,8 @@ class Intake:
             known = self._defined(partition, named) or self._is_a_limit(named)
             if not known and not self._looked_up(partition, partition.control):
                 return
+            if named is not None and not self._can_be_met(partition, named):
+                return
             partition.control.popleft()
             part.control_next = _offset(message) + 1
             if self._forwarded(partition, part, message, named):
@@ -194,6 +196,17 @@ class Intake:
             else:
                 self._meet(partition, part, task_id, now_ms)
                 self.apply(partition, part, task_id, event, now_ms)
+
+    def _can_be_met(self, partition: Partition, named: str) -> bool:
+        """False: its definition names a pool, and Kafka does not say now whether that is there.
+
+        Taken now, what is told to the task would be told to one that is not defined.
+        """
+        known = partition.tasks.get(named)
+        if known is None or known.definition is not None or self._context.topics.pool is not None:
+            return True
+        definition = self._definition(partition, named)
+        return definition is None or definition.pool is None or self._pools.has(definition.pool) is not None
 
     def _is_a_limit(self, named: str | None) -> bool:
         """No definition has to be looked up for what is asked and given back under a limit's key."""
@@ -281,7 +294,8 @@ class Intake:
         """Whether the definitions count for the first of these: they were read to their end since it came."""
         topic, number = messages[0].topic() or "", partition.number
         key = messages[0].key() or b""
-        of_shards = any(mark in key for mark in SHARD_MARKS)
+        # What a pool is handed is of one transaction with the requests that go along, too.
+        of_shards = any(mark in key for mark in SHARD_MARKS) or self._context.topics.pool is not None
         look_up = partition.look_ups.get((topic, of_shards))
         if look_up is None:
             look_up = LookUp(self._context.topics.tasks, number, of_shards=of_shards)
@@ -338,8 +352,11 @@ class Intake:
         self, partition: Partition, part: Part, message: Message, task_id: str, now_ms: int, event: Event
     ) -> bool:
         """Whether a control record is for a task that is in a pool, or has left this one: then it is handed on."""
-        if isinstance(event, Signalled) and isinstance(event.signal, Carry | GaveBack):
-            return False  # between the two sides of a move
+        if isinstance(event, Signalled):
+            if isinstance(event.signal, Carry | GaveBack | TellChildren):
+                return False  # between the two sides of a move
+            if isinstance(event.signal, UpstreamDone | UpstreamMissed | ShardDone) and not self._context.topics.pool:
+                return False  # joined and gathered here, wherever the task runs
         self._meet(partition, part, task_id, now_ms)
         known = partition.tasks.get(task_id)
         return known is not None and known.state.place is not None and self._handed_on(partition, part, message, known)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from fencepost.codec import loads
-from fencepost.core.task import Retry
+from fencepost.core.links import When
+from fencepost.core.task import Outcome, Retry
 from fencepost.kafka.admin import BadRequest, init
 from fencepost.wire.definition import definition_to_json
 from tests.kafka.lane.fakes import FakeRunners, succeed
@@ -163,3 +164,65 @@ def test_nothing_waits_for_ever(pools: tuple[World, World, World]) -> None:
         wait_until("all ran twice", lambda: len(home.runners.launched) + len(there.runners.launched) == 80)
     assert {order.task for order in home.runners.launched} == set(tasks[::2])
     assert {order.task for order in there.runners.launched} == set(tasks[1::2])
+
+
+def test_what_runs_after_others_runs_in_its_pool_over_takeovers_of_both_sides(
+    pools: tuple[World, World, World],
+) -> None:
+    """The first half of each cycle is joined by one owner in the namespace, the second by the next one."""
+    main, gpu, big = pools
+    one, two, three, four = (main.task_on(number) for number in range(4))
+    define(main, one)
+    define(main, two, pool="big")
+    define(main, three, after=(one, two), pool="gpu")
+    define(main, four, after=(three,))
+    cycles = [f"week-{number}" for number in range(5)]
+    asked = [{"id": cycle, "cycle": cycle, "payload": number} for number, cycle in enumerate(cycles)]
+    first, afar = lane_of(main), lane_of(big)
+    with running(first, afar):
+        main.produce([(main.topics.triggers, one, body) for body in asked])
+        first.wait("the cycles wait", lambda: main.kinds(three).count(("triggered", None)) == len(cycles))
+    second, there, again = lane_of(main), lane_of(gpu), lane_of(big)
+    with running(second, there, again):
+        main.produce([(main.topics.triggers, two, body) for body in asked])
+        second.wait("all ran in the pool, and what runs after it at home", lambda: len(started(second, four)) == 5)
+    assert (started(there, three), started(again, two)) == ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5])
+    assert started(second, three) == [] == started(first, three)
+    assert (
+        sorted(body["cycle"] for body in main.history(three) if body["kind"] == "moved" and "cycle" in body) == cycles
+    )
+    assert sorted(body["cycle"] for body in main.history(four) if body["kind"] == "started") == cycles
+    assert [letters(world) for world in pools] == [[], [], []]
+
+
+def test_shards_run_in_the_pool_of_their_task_and_are_gathered_at_home(pools: tuple[World, World, World]) -> None:
+    main, gpu, _ = pools
+    task, child = main.task_on(1), main.task_on(2)
+    define(main, task, shards=20, pool="gpu")
+    define(main, child, after=(task,))
+    home, there = lane_of(main), lane_of(gpu)
+    with running(home, there):
+        home.wait("both hold all", lambda: home.holds_all() and there.holds_all())
+        main.trigger(task)
+        home.wait("gathered", lambda: started(home, child) == [1])
+    assert sorted(order.task for order in there.runners.launched) == sorted(f"{task}/shard/{n}" for n in range(20))
+    assert [order.task for order in home.runners.launched] == [child]
+    assert [letters(world) for world in pools] == [[], [], []]
+    assert "skipped" not in [kind for n in range(20) for kind, _ in gpu.kinds(f"{task}/shard/{n}")]
+
+
+def test_a_skipped_cycle_of_a_task_in_a_pool_is_told_to_those_after_it(pools: tuple[World, World, World]) -> None:
+    main, gpu, _ = pools
+    one, two, three = (main.task_on(number) for number in range(3))
+    define(main, one)
+    define(main, two, after=(one,), pool="gpu")
+    define(main, three, after=(two,), when=When.ALL_DONE)
+    home, there = lane_of(main, None), lane_of(gpu)
+    with running(home, there):
+        home.wait("its children are in the pool", lambda: main.state(two) and gpu.state(two))
+        main.trigger(one)
+        home.wait("it runs", lambda: started(home, one))
+        home.runners.finish(one, Outcome.FAILED)
+        home.wait("it was told", lambda: started(home, three) == [1])
+    assert [body["cause"] for body in main.history(two) if body["kind"] == "skipped"] == ["upstream failed"]
+    assert started(there, two) == []

@@ -8,6 +8,10 @@ where it is not, so two pools never run one ID at once, and its epoch goes along
 - Back, also on the way to another pool: the pool is given the definition with a recall. Once no run is on there, its
   transaction says that the task has left, and carries what waits and the luggage home. Only then is it the namespace's.
 
+What decides stays with the namespace, only runs move. A task that fans out never runs itself: it stays, and its shards
+move. The cycles of one that runs after others are joined in the namespace (`core.joins`); each goes to the pool as the
+request it has become. Who runs after the task goes along with it: they are told where it ends.
+
 Moves are numbered, so that a definition or an answer that is of an earlier move says nothing.
 """
 
@@ -17,12 +21,15 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
-from fencepost.core.admission import waits
+from fencepost.core.admission import admit, waits
 from fencepost.core.backfills import drop_backfill
-from fencepost.core.commands import Command, DropLinks, Hand, PutCheckpoint, Send
+from fencepost.core.commands import Command, Hand, PutCheckpoint, Send
+from fencepost.core.dependents import leave_out
 from fencepost.core.ending import DROP_CHECKPOINT
 from fencepost.core.events import Defined, Deleted, Ended, Interrupted
-from fencepost.core.making import naming, new_drop, new_history, new_put, skipped, with_state
+from fencepost.core.joins import follow, keep_links
+from fencepost.core.links import When
+from fencepost.core.making import naming, new_drop, new_history, new_put, with_state
 from fencepost.core.owed import drop_owed
 from fencepost.core.place import MAIN, Arrival, Luggage, Place
 from fencepost.core.rank import in_order
@@ -41,7 +48,7 @@ Stepped = tuple[Task, tuple[Command, ...]]
 def defined(task: Task, event: Defined, now_ms: int) -> Stepped:
     """Take the definition, and go where it says that the task belongs."""
     definition, place = event.definition, task.state.place
-    if definition.pool is None and place is None:
+    if place is None and _pool_of(definition) is None:
         return here.defined(task, event, now_ms)
     if definition == task.definition:
         return task, ()
@@ -89,12 +96,15 @@ def carried(task: Task, signal: Carry, _sender: str, now_ms: int) -> Stepped:
     """
     state = task.state
     if state.place is not None and state.place.away and not state.place.recalled:
-        on = Carry(_light(signal.work), signal.checkpoint)
+        on = Carry(_light(signal.work), signal.checkpoint, signal.new)
         return task, (Send(state.task, on, state.place.pool or MAIN),)
     work = replace(signal.work, seq=state.next_seq, offset=-1, own_record=signal.size > STATE_PAYLOAD_BYTES)
-    if task.definition is None:
-        return task, (skipped(work, "deleted", now_ms),)
+    definition = task.definition
+    if definition is None:
+        return task, leave_out(task, work, "deleted", now_ms)
     task = with_state(task, replace(state, next_seq=work.seq + 1))
+    if signal.new:
+        return admit(task, definition, work, now_ms, recorded=False)
     commands: tuple[Command, ...] = (waits(work, now_ms), new_put(work))
     if signal.checkpoint is not None:
         task = replace(task, checkpoint=signal.checkpoint)
@@ -138,26 +148,28 @@ def _defined_in_pool(task: Task, event: Defined, arrival: Arrival, now_ms: int) 
 def _defined_while_away(task: Task, event: Defined, place: Place, pool: str, now_ms: int) -> Stepped:
     """The pool is told; and asked to give the task back, where it belongs elsewhere now."""
     definition = event.definition
-    recall = place.recalled or definition.pool != pool
+    recall = place.recalled or _pool_of(definition) != pool
     sent = _fingerprint(definition)
     state = replace(task.state, deleted=False, place=replace(place, sent=sent, recalled=recall))
     task = replace(task, definition=definition)
-    if state == task.state:
-        return task, ()
-    arrival = Arrival(_luggage(state, place.number), recall)
-    commands: tuple[Command, ...] = (Hand(pool, replace(definition, pool=pool, arrival=arrival)),)
-    if not event.restored:
-        commands += (new_history("defined", None, now_ms, {"changed": True}),)
-    return with_state(task, state), commands
+    commands: tuple[Command, ...] = ()
+    if state != task.state:
+        commands = (Hand(pool, _handed(definition, pool, Arrival(_luggage(state, place.number), recall))),)
+        if not event.restored:
+            commands += (new_history("defined", None, now_ms, {"changed": True}),)
+        task = with_state(task, state)
+    task, followed = follow(task, definition, now_ms)
+    return task, commands + followed
 
 
 def _moves_on(task: Task, now_ms: int) -> Stepped:
     """Leave for where the task belongs, if that is elsewhere and no run is on."""
     definition, state = task.definition, task.state
-    if definition is None or definition.pool is None or state.status is Status.RUNNING:
+    pool = None if definition is None else _pool_of(definition)
+    if definition is None or pool is None or state.status is Status.RUNNING:
         return task, ()
     if definition.arrival is None:
-        return _leave_for(task, definition, definition.pool, now_ms)
+        return _leave_for(task, definition, pool, now_ms)
     if definition.arrival.recall and not (state.place is not None and state.place.left):
         return _leave_for(task, definition, MAIN, now_ms)
     return task, ()
@@ -169,6 +181,8 @@ def _leave_for(task: Task, definition: Definition, pool: str, now_ms: int) -> St
         task, commands = fire_slots(task, now_ms)  # what is due is a request by now, and goes along
     task, more = _taken_apart(task, now_ms)
     commands += (*more, *_packed(task, pool, now_ms))
+    task, more = _children_gone(task)
+    commands += more
     number = 0 if task.state.place is None else task.state.place.number
     if pool == MAIN:
         luggage = _luggage(task.state, number)
@@ -178,7 +192,7 @@ def _leave_for(task: Task, definition: Definition, pool: str, now_ms: int) -> St
     else:
         number += 1
         arrival = Arrival(_luggage(task.state, number))
-        commands += (Hand(pool, replace(definition, arrival=arrival)),)
+        commands += (Hand(pool, _handed(definition, pool, arrival)),)
         place = Place(number, pool, _fingerprint(definition))
     if task.state.schedule_fingerprint is not None:
         commands += (new_history("defined", None, now_ms, {"changed": True, "schedule": None}),)
@@ -191,7 +205,7 @@ def _leave_for(task: Task, definition: Definition, pool: str, now_ms: int) -> St
         schedule_fingerprint=None,
         place=place,
     )
-    return replace(task, state=state, waiting=(), delayed=(), checkpoint=None, links=None), commands
+    return replace(task, state=state, waiting=(), delayed=(), checkpoint=None), commands
 
 
 def _taken_apart(task: Task, now_ms: int) -> Stepped:
@@ -222,13 +236,30 @@ def _packed(task: Task, pool: str, now_ms: int) -> tuple[Command, ...]:
         commands.append(DROP_CHECKPOINT)
     if task.links is not None:
         commands += [Send(state.task, Subscribe(), pool, child) for child in task.links.children]
-        commands.append(DropLinks())
     for work in works:
         checkpoint = task.checkpoint if work.resumed else None
         commands.append(Send(state.task, Carry(_light(work), checkpoint), pool))
         commands.append(new_history("moved", None, now_ms, {**naming(work), **to}))
     commands.append(new_history("moved", state.epoch or None, now_ms, {**to, "carried": len(works)}))
     return tuple(commands)
+
+
+def _children_gone(task: Task) -> Stepped:
+    """Who runs after the task goes along; whom it runs after, and their cycles, stay with the namespace."""
+    links = task.links
+    if links is None or not links.children:
+        return task, ()
+    return keep_links(task, replace(links, children=()))
+
+
+def _pool_of(definition: Definition) -> str | None:
+    """Where the task itself belongs. What is run by shards has no runs of its own: it stays, and they move."""
+    return None if definition.fans_out else definition.pool
+
+
+def _handed(definition: Definition, pool: str, arrival: Arrival) -> Definition:
+    """As a pool gets it: without what makes requests of others' ends, and parts of requests."""
+    return replace(definition, pool=pool, arrival=arrival, after=(), when=When.ALL_SUCCEEDED, shards=0, map="", chunk=1)
 
 
 def _light(work: Work) -> Work:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from fencepost.core.commands import Command, Send
+from fencepost.core.dependents import pass_on
 from fencepost.core.events import Signalled
 from fencepost.core.joins import keep_links, undefined, upstream_done, upstream_missed
 from fencepost.core.links import MAX_CHILDREN, Links
@@ -22,6 +23,7 @@ from fencepost.core.signals import (
     ShardDone,
     Signal,
     Subscribe,
+    TellChildren,
     Unsubscribe,
     UpstreamDone,
     UpstreamMissed,
@@ -40,13 +42,15 @@ Taker = Callable[[Task, Any, str, int], tuple[Task, tuple[Command, ...]]]
 def signalled(task: Task, event: Signalled, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
     """What the kind of the signal says. For a task that is not defined most kinds are left out, with a word on it."""
     signal = event.signal
-    if task.definition is None and type(signal) not in _ALSO_UNDEFINED:
-        left = left_out(task, signal, event.sender, now_ms)
-        # Whoever tells what is no child any more is asked to stop, so that it does not go on for ever.
-        return task, (left, Send(event.sender, Unsubscribe())) if isinstance(signal, UpstreamDone) else (left,)
     taken = take_control(task, event.offset)
     if taken is None:
         return task, ()
+    if task.definition is None and type(signal) not in _ALSO_UNDEFINED:
+        left = left_out(task, signal, event.sender, now_ms)
+        if not task.state.never_defined:  # of an ID that is no task at all nothing is kept for that
+            task = taken
+        # Whoever tells what is no child any more is asked to stop, so that it does not go on for ever.
+        return task, (left, Send(event.sender, Unsubscribe())) if isinstance(signal, UpstreamDone) else (left,)
     return _TAKERS[type(signal)](taken, signal, event.sender, now_ms)
 
 
@@ -74,6 +78,10 @@ def _unsubscribe(task: Task, _signal: Unsubscribe, sender: str, _now_ms: int) ->
     return keep_links(task, replace(links, children=tuple(child for child in links.children if child != sender)))
 
 
+def _tell_children(task: Task, signal: TellChildren, _sender: str, _now_ms: int) -> tuple[Task, tuple[Command, ...]]:
+    return task, pass_on(task, signal)
+
+
 _TAKERS: Final[dict[type[Signal], Taker]] = {
     Subscribe: _subscribe,
     Unsubscribe: _unsubscribe,
@@ -82,10 +90,13 @@ _TAKERS: Final[dict[type[Signal], Taker]] = {
     ShardDone: shard_done,
     CancelShard: cancel_shard,
     Carry: carried,
+    TellChildren: _tell_children,
     GaveBack: gave_back,
     Ask: asked,
     GiveBack: given_back,
     Grant: granted,
 }
 # A child may be defined before its parent: the parent finds it there when it comes.
-_ALSO_UNDEFINED: Final = frozenset((Subscribe, Unsubscribe, CancelShard, Carry, GaveBack, Ask, GiveBack, Grant))
+_ALSO_UNDEFINED: Final = frozenset(
+    (Subscribe, Unsubscribe, CancelShard, Carry, TellChildren, GaveBack, Ask, GiveBack, Grant)
+)
