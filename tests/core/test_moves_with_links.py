@@ -30,7 +30,7 @@ Place = tuple[str, str]  # (pool, task)
 class Country:
     """A namespace and two pools, with several tasks. Records lie in three topics of each, and are read by `read`.
 
-    As the intake does, the owner in the namespace hands on what is for a pool, but for what it joins and gathers itself.
+    As the intake does, the owner in the namespace hands on what is for a pool, but not what it joins and gathers.
     """
 
     def __init__(self) -> None:
