@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from fencepost.claims import LimitStatus, read_limits
 from fencepost.codec import BadRecord
 from fencepost.core import ids
 from fencepost.core.backfills import MOST_LEFT_OUT
@@ -326,6 +327,13 @@ class Client:
         start = {} if since_ms is None else self._start(self.topics.runs, number, since_ms)
         events = (_history(record, task) for record in scan(self.settings, self.topics.runs, [number], start))
         return [event for event in events if event is not None]
+
+    def limits(self, key: str | None = None) -> list[LimitStatus]:
+        """Who holds and who waits under the keys of limits: of all keys in use, or of this one.
+
+        Raises BadRecord for what cannot be a key, KafkaProblem.
+        """
+        return read_limits(self.settings, time.time_ns() // 1_000_000, key)
 
     def verify(
         self,

@@ -11,6 +11,7 @@ from fencepost.app import load_app
 from fencepost.cli.failures import Failure
 from fencepost.codec import BadRecord
 from fencepost.core.ids import check_task_id, partition_of, split_key
+from fencepost.core.limits import PREFIX
 from fencepost.core.schedule import Schedule
 from fencepost.core.schedule import upcoming as slots_of
 from fencepost.core.slots import fingerprint_of
@@ -117,6 +118,7 @@ def load_tasks(settings: Settings, only: str | None = None) -> dict[str, TaskVie
     for key, record in newest(scan(settings, topics.state, numbers)):
         _take_state(views, key, record)
     _take_declared(settings, views)
+    _leave_out_keys(views)
     if only is not None:
         return {only: views[only]} if only in views else {}
     return views
@@ -130,6 +132,7 @@ def load_partition(settings: Settings, number: int) -> dict[str, TaskView]:
         _take_definition(views, key, record)
     for key, record in newest(scan(settings, topics.state, [number])):
         _take_state(views, key, record)
+    _leave_out_keys(views)
     return views
 
 
@@ -176,6 +179,14 @@ def _take_state(views: dict[str, TaskView], key: str, record: Record) -> None:
             view.waiting.append(decode_work(record.value or b""))
     except BadRecord as error:
         view.problem = f"{kind or 'state'}: {error}"
+
+
+def _leave_out_keys(views: dict[str, TaskView]) -> None:
+    """The ID of a limit's key has an owner and records like a task's, and is none; a task may have the same ID."""
+    for task_id, view in list(views.items()):
+        nothing = view.definition is None and view.problem is None and not view.waiting
+        if task_id.startswith(PREFIX) and nothing and (view.state is None or view.state.never_defined):
+            del views[task_id]
 
 
 def _split(key: str) -> tuple[str, str | None]:

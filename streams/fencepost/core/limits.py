@@ -10,6 +10,7 @@ What counts is the strictest of all that hold or wait: a limit is never exceeded
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil
 from typing import Final
@@ -82,7 +83,7 @@ def granting(group: Group, now_ms: int) -> tuple[Group, tuple[Claim, ...]]:
     held = sum(claim.granted for claim in group.claims)
     if held == len(group.claims):
         return group, ()
-    most, apart_ms, burst = _strictest(group)
+    most, apart_ms, burst = strictest(group)
     next_ms, granted = group.next_ms, []
     claims = list(group.claims)
     for place, claim in enumerate(claims):
@@ -105,16 +106,21 @@ def due_ms(group: Group) -> int | None:
     held = sum(claim.granted for claim in group.claims)
     if held == len(group.claims):
         return None
-    most, apart_ms, burst = _strictest(group)
+    most, apart_ms, burst = strictest(group)
     if not apart_ms or (most is not None and held >= most):
         return None
     return max(0, ceil(group.next_ms - (burst - 1) * apart_ms))
 
 
-def _strictest(group: Group) -> tuple[int | None, float, int]:
-    """(runs at once, ms from start to start, burst)."""
+def strictest(group: Group) -> tuple[int | None, float, int]:
+    """(runs at once, ms from start to start, burst) of all that hold or wait; None, 0.0: no limit of this kind."""
     limits = {claim.limit for claim in group.claims}
     most = min((limit.max_runs for limit in limits if limit.max_runs is not None), default=None)
     apart_ms = max((interval_ms(limit.rate) for limit in limits if limit.rate is not None), default=0.0)
     burst = min((limit.burst for limit in limits if limit.rate is not None), default=1)
     return most, apart_ms, burst
+
+
+def slowest(rates: Iterable[str | None]) -> str | None:
+    """The rate with the longest time from start to start; None: there is none."""
+    return max((rate for rate in rates if rate is not None), key=interval_ms, default=None)

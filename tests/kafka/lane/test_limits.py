@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from fencepost.claims import LimitStatus, read_limits
+from fencepost.cli.view import load_tasks
 from fencepost.core.ids import side_key
 from fencepost.core.limits import Limit, group_id
 from tests.kafka.lane.fakes import FakeRunners, succeed
@@ -81,3 +84,43 @@ def test_a_rate_holds_over_lanes_and_tasks_without_a_limit_do_not_wait(world: Wo
     # Starts follow grants; a grant is never early, but may be late.
     for number in range(1, len(began)):
         assert began[number] - began[0] >= number * 0.5 - 0.4
+
+
+@only_classic
+def test_who_holds_and_who_waits_is_read_from_the_topics_and_keys_are_no_tasks(world: World) -> None:
+    tasks = [*limited(world, 3, Limit("db", max_runs=1)), a_task("r-1", limit=Limit("mail", rate="1/h"))]
+    names = [task.task for task in tasks[:3]]
+    # A run that is interrupted stands behind the others: no lease ends here, however slow the machine is.
+    world = replace(world, settings=replace(world.settings, lease_ttl_s=120.0))
+    lane = lane_of(world, tasks)
+
+    def seen() -> LimitStatus:
+        return read_limits(world.settings, lane.context.clock.now_ms(), "db")[0]
+
+    with running(lane):
+        lane.wait("it holds all", lane.holds_all)
+        for place, name in enumerate(names):
+            world.trigger(name)
+            lane.wait("it stands in line", lambda place=place: len(seen().waiting) == place and seen().holders)  # type: ignore[misc]
+        lane.wait("the first runs", lambda: alive(lane) == [names[0]])
+        status = seen()
+        assert [(holder.task, holder.epoch, holder.pool) for holder in status.holders] == [(names[0], 1, None)]
+        assert [waiting.task for waiting in status.waiting] == names[1:]
+        assert (status.key, status.max_runs, status.rate, status.next_ms) == ("db", 1, None, None)
+        world.trigger("r-1")
+        lane.wait("r-1 runs", lambda: "r-1" in alive(lane))
+        now_ms = lane.context.clock.now_ms()
+        both = {each.key: each for each in read_limits(world.settings, now_ms)}
+        assert set(both) == {"db", "mail"}
+        assert (both["mail"].rate, both["mail"].max_runs) == ("1/h", None)
+        assert both["mail"].next_ms is not None
+        assert now_ms < both["mail"].next_ms <= now_ms + 3_600_000
+        assert not [task for task in load_tasks(world.settings) if task.startswith("limit/")]
+        assert set(names) <= set(load_tasks(world.settings))
+        lane.runners.finish(names[0])
+        lane.wait("the next holds", lambda: [holder.task for holder in seen().holders] == [names[1]])
+        for name in (*names[1:], "r-1"):
+            lane.wait(f"{name} runs", lambda name=name: name in alive(lane))  # type: ignore[misc]
+            lane.runners.finish(name)
+        lane.wait("nothing is held any more", lambda: seen() == LimitStatus("db"))
+    assert read_limits(world.settings, now_ms, "nobody") == [LimitStatus("nobody")]
