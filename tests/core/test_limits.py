@@ -323,3 +323,41 @@ def test_a_key_that_nobody_holds_or_waits_for_leaves_nothing_in_memory_as_none_i
     assert play.task.group is not None
     play.signal(GiveBack(1), sender="t", offset=1)
     assert play.task.group is None
+
+
+def test_delayed_work_that_was_admitted_keeps_its_place_in_line_over_a_takeover() -> None:
+    town = Town(Limit("db", max_runs=1), 3)
+    for name in ("t0", "t1", "t2"):
+        if name == "t1":
+            town.step(name, Triggered(Trigger(name, name, delay_ms=SECOND, offset=100)))
+            town.now_ms += SECOND
+            town.step(name, Woken())
+        else:
+            town.trigger(name)
+        town.settle()
+    assert town.start("t0")
+    asked = [claim.number for claim in town.kept.values() if claim.task == "t1"]
+    town.take_over("t1")
+    assert (town.tasks["t1"].waiting, len(town.tasks["t1"].delayed)) == ((), 1)
+    town.settle()
+    town.end("t0")
+    town.settle()
+    assert not town.start("t1")  # nothing of it is due until it is woken, and that is at once
+    town.step("t1", Woken())
+    town.settle()
+    assert [claim.number for claim in town.kept.values() if claim.task == "t1"] == asked
+    assert (town.start("t2"), town.start("t1")) == (False, True)
+
+
+def test_delayed_work_of_a_task_that_was_paused_meanwhile_gives_its_place_back() -> None:
+    town = Town(Limit("db", max_runs=1), 1)
+    town.step("t0", Triggered(Trigger("t0", "x", delay_ms=SECOND, offset=100)))
+    town.now_ms += SECOND
+    town.step("t0", Woken())
+    town.settle()
+    task = town.tasks["t0"]
+    assert task.definition is not None
+    town.tasks["t0"] = restored_task(task.state, task.waiting)
+    town.step("t0", Defined(replace(task.definition, paused=True), restored=True))
+    town.settle()
+    assert town.kept == {}

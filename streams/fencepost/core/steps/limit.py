@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fencepost.core.commands import Command, DropClaim, PutClaim, PutGroup, Send
 from fencepost.core.limits import Claim, Group, Limit, Permit, granting, group_id
-from fencepost.core.making import new_history, with_state
+from fencepost.core.making import new_history, with_state, with_waiting
 from fencepost.core.ready import wants_to_start
 from fencepost.core.signals import Ask, GiveBack, Grant
 from fencepost.core.task import Status, Task
@@ -22,7 +22,7 @@ def follow(task: Task, now_ms: int) -> Stepped:
         if permit is None or permit.epoch:
             return task, ()
         return with_state(task, replace(state, permit=replace(permit, epoch=state.epoch))), ()
-    wants = limit is not None and wants_to_start(task, now_ms)
+    wants = limit is not None and (wants_to_start(task, now_ms) or (permit is not None and _will_want(task, now_ms)))
     commands: list[Command] = []
     if permit is not None and (permit.epoch or permit.limit != limit or not wants):
         commands.append(Send(group_id(permit.limit.key), GiveBack(permit.ticket)))
@@ -36,6 +36,16 @@ def follow(task: Task, now_ms: int) -> Stepped:
     if not commands:
         return task, ()
     return with_state(task, replace(state, permit=permit, next_seq=next_seq)), tuple(commands)
+
+
+def _will_want(task: Task, now_ms: int) -> bool:
+    """Whether a task that was put together from its records wants to start once it is woken, which is now.
+
+    Delayed work that was admitted is delayed again then; the place in line that it has is kept for that moment.
+    """
+    if not task.delayed or task.delayed[0].due_ms > now_ms or task.waiting:
+        return False
+    return wants_to_start(with_waiting(task, task.delayed[:1]), now_ms)
 
 
 def granted(task: Task, signal: Grant, _sender: str, _now_ms: int) -> Stepped:
