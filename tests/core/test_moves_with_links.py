@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fencepost.codec import dumps
 from fencepost.core.commands import Ask, Command, Define, Hand, History, Send
-from fencepost.core.events import Defined, Deleted, Ended, Event, Signalled, Started, Triggered, Woken
+from fencepost.core.events import Cancelled, Defined, Deleted, Ended, Event, Signalled, Started, Triggered, Woken
 from fencepost.core.links import Links
 from fencepost.core.machine import new_task, restored_task, startable, step, wake_at_ms
 from fencepost.core.place import MAIN
@@ -346,6 +346,25 @@ def test_a_task_in_a_pool_that_is_to_fan_out_comes_home_first() -> None:
     all_.trigger("z", "3")
     assert all_.run_all() == [("z", MAIN), ("a", "gpu")]
     assert all_.epochs["a"] == [1, 2]
+
+
+def test_a_cancelled_request_is_cancelled_for_its_shards_wherever_they_go() -> None:
+    all_ = country(a={"shards": 2, "pool": "gpu"}, b={"after": ("a",), "when": "all_done"})
+    all_.trigger("a", "1")
+    all_.run_all()
+    all_.trigger("a", "2")
+    all_.settle()
+    all_.start("a")
+    all_.settle()
+    assert all_.start("a/shard/0") == "gpu"
+    all_.step((MAIN, "a"), Cancelled(all_.offset + 1, "no need"))
+    all_.settle()
+    assert all_.task(("gpu", "a/shard/0")).state.run.stopping == "cancelled"  # type: ignore[union-attr]
+    all_.end("a/shard/0")
+    all_.define("a", shards=2)
+    assert all_.run_all() == [("b", MAIN)]
+    assert {all_.task((MAIN, f"a/shard/{number}")).state.cancelled_to for number in range(2)} == {2}
+    assert all_.epochs["a/shard/1"] == [1]
 
 
 def test_a_word_of_a_task_that_is_not_defined_is_told_once_over_a_takeover() -> None:

@@ -40,6 +40,7 @@ class Luggage:
     pause_reason: str | None = None
     schedule: str | None = None  # the fingerprint of the one that was in force
     recent: tuple[str, ...] = ()
+    cancelled_to: int = -1  # of a shard
 
 
 @dataclass(frozen=True, slots=True)

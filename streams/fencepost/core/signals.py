@@ -119,6 +119,7 @@ class GaveBack:
     pause_reason: str | None = None
     schedule: str | None = None
     recent: tuple[str, ...] = ()
+    cancelled_to: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ def arrival_to_json(arrival: Arrival) -> dict[str, Any]:
         body["schedule"] = luggage.schedule
     if luggage.recent:
         body["recent"] = list(luggage.recent)
+    if luggage.cancelled_to >= 0:
+        body["cancelled_to"] = luggage.cancelled_to
     if arrival.recall:
         body["recall"] = True
     return body
@@ -42,5 +44,6 @@ def read_arrival(body: dict[str, Any]) -> Arrival:
         body.get("pause_reason"),
         body.get("schedule"),
         tuple(body.get("recent", ())),
+        int(body.get("cancelled_to", -1)),
     )
     return Arrival(luggage, body.get("recall", False))

@@ -276,6 +276,7 @@ def _luggage(state: TaskState, number: int) -> Luggage:
         state.pause_reason,
         state.schedule_fingerprint,
         tuple(f"{hashed} {at_ms}" for hashed, at_ms in state.recent_ids),
+        state.cancelled_to,
     )
 
 
@@ -293,6 +294,7 @@ def _unpacked(state: TaskState, luggage: Luggage) -> TaskState:
         paused=luggage.paused,
         pause_reason=luggage.pause_reason,
         recent_ids=tuple(newest),
+        cancelled_to=max(state.cancelled_to, luggage.cancelled_to),
         place=Place(luggage.number),
     )
 
