@@ -18,6 +18,8 @@ SHARED = {
 NOT_HERE = {
     "kept_epoch": "the model has no tasks that are deleted",
     "epoch_floor": "the model has no tasks that are forgotten",
+    "kept_claims": "the model has no limits",
+    "given_back": "the model has no limits",
 }
 
 #: Those only the model can switch off by themselves: in the code they are no step of their own.

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from tests.simulation.campaign import broken, campaign
 from tests.simulation.history import run
 from tests.simulation.install import installed
-from tests.simulation.plan import DEPENDENTS, FORGETTING, THEMES
+from tests.simulation.plan import ALL_THEMES
 from tests.simulation.safeguards import SAFEGUARDS
 
 
@@ -26,9 +26,7 @@ def main() -> int:
     parser.add_argument("--histories", type=int, default=1, help="how many, from the seed on")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (one for each CPU)")
-    parser.add_argument(
-        "--theme", choices=sorted({*THEMES, DEPENDENTS, FORGETTING}), help="the kind of faults; else drawn"
-    )
+    parser.add_argument("--theme", choices=sorted(ALL_THEMES), help="the kind of faults; else drawn")
     parser.add_argument("--without", choices=sorted(SAFEGUARDS), metavar="SAFEGUARD", help=", ".join(SAFEGUARDS))
     parser.add_argument("--trace", action="store_true", help="print the steps of one history")
     given = parser.parse_args()

@@ -38,6 +38,8 @@ KINDS = {
     "slot": "a slot was lost, or ran again after its work was over",
     "trigger": "a trigger was lost",
     "stuck": "a task is RUNNING and nobody runs it, or work waits and nothing happens",
+    "limit": "more runs were on at once than a limit allows",
+    "grant": "somebody holds or waits under a limit's key who does not run or want to",
     "cycle": "a cycle was lost between a parent and its child, or became two requests",
     "crash": "the lane's code failed",
     "livelock": "virtual time stands still",
@@ -100,7 +102,7 @@ def check(world: World) -> list[Violation]:
         if schedule is not None and not deleted:
             found += _slots(task, known, schedule)
         found += _cycles(task, known)
-    return found
+    return found + list(_limits(world))
 
 
 # -- runs --
@@ -202,6 +204,40 @@ def _slots(task: str, records: TaskRecords, schedule: Schedule) -> Iterator[Viol
         edge = last if edge is None else max(edge, last)
 
 
+# -- limits --
+
+
+def _limits(world: World) -> Iterator[Violation]:
+    """A limit is for what really runs, whoever has recorded what of it."""
+    most = {each.task: each.limit.max_runs for each in world.plan.definitions if each.limit is not None}
+    on: list[Life] = []
+    for life in sorted(world.facts.lives, key=lambda each: each.began_us):
+        if most.get(life.task) is None:
+            continue
+        on = [each for each in on if each.ended_us is None or each.ended_us > life.began_us]
+        on.append(life)
+        if len(on) > (most[life.task] or 0):
+            shown = ", ".join(f"{each.task} {_shown(each)}" for each in on)
+            yield Violation("limit", f"at most {most[life.task]} at once, and {shown}")
+
+
+def _held(world: World, records: dict[str, TaskRecords]) -> Iterator[Violation]:
+    """With everything done nobody holds and nobody waits, as tasks with a limit have no schedule here."""
+    claims: dict[bytes, dict[str, Any] | None] = {}
+    for (topic, _), log in world.broker.logs.items():
+        if topic.endswith(".state"):
+            for entry in log.readable(0):
+                if entry.key is not None and b"\x1fclaim\x1f" in entry.key:
+                    claims[entry.key] = None if entry.value is None else loads(entry.value)
+    for claim in claims.values():
+        if claim is not None:
+            does = "holds" if claim.get("granted") else "waits"
+            yield Violation("grant", f"{claim['for']} {does} under {claim['task']} with ticket {claim['ticket']}")
+    for task, known in records.items():
+        if known.states and "permit" in known.states[-1]:
+            yield Violation("grant", f"{task}: it has asked: {known.states[-1]['permit']}")
+
+
 # -- cycles --
 
 
@@ -288,4 +324,5 @@ def unsettled(world: World) -> list[Violation]:
         if not any(event.get("trigger") == trigger for event in told):
             out.append(Violation("trigger", f"trigger {trigger} of {task} has had no answer"))
     out += _lost_cycles(world, records)
+    out += _held(world, records)
     return out

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from fencepost.core.ids import partition_of
+from fencepost.core.limits import Limit
 from fencepost.core.links import When
 from fencepost.core.schedule import Every
 from fencepost.core.task import Definition, OnHandover, OnInterruption, Overlap, PythonHandler, Retry
@@ -23,6 +24,10 @@ _DEPENDENTS_SHARE = 0.1
 #: Tasks that are forgotten when they were idle for a moment. Drawn for itself too.
 FORGETTING = "forgetting"
 _FORGETTING_SHARE = 0.05
+#: Tasks that share a limit. Drawn for itself too.
+LIMITS = "limits"
+_LIMITS_SHARE = 0.05
+ALL_THEMES = frozenset({*THEMES, DEPENDENTS, FORGETTING, LIMITS})
 #: Requests that a fault may wait for; the empty text: any but heartbeats.
 KINDS = (
     "", "", "", "EndTxn", "EndTxn", "TxnOffsetCommit", "TxnOffsetCommit", "Produce", "AddPartitionsToTxn",
@@ -54,6 +59,11 @@ _ACTIONS: dict[str, tuple[str, ...]] = {
     "forgetting": (
         "kill", "kill", "kill_all", "shuffle", "shuffle", "evict", "compact", "compact", "join", "late_end", "hold",
         "lose_answer", "reset", "pause",
+    ),
+    # The key's owner, and those who hold and wait, die and are thrown out apart from each other.
+    "limits": (
+        "kill", "kill", "kill_all", "kill_guard", "pause", "pause_guarded", "evict", "evict", "shuffle", "join",
+        "late_end", "lose_answer", "hold", "reset", "cut", "slow_markers", "compact",
     ),
     # Between the end of a parent and the start of its child everything may change hands.
     "dependents": (
@@ -122,6 +132,8 @@ def draw(seed: int, theme: str | None = None) -> Plan:
             theme = DEPENDENTS
         elif Random(f"forgetting {seed}").random() < _FORGETTING_SHARE:
             theme = FORGETTING
+        elif Random(f"limits {seed}").random() < _LIMITS_SHARE:
+            theme = LIMITS
     newer = random.random() < 0.5
     rate_error = random.choice((0.001, 0.02, 0.1))
     settings = _settings(random, newer, rate_error)
@@ -142,15 +154,23 @@ def draw(seed: int, theme: str | None = None) -> Plan:
     if theme == FORGETTING:
         lengths_s = {name: random.choice(((0.01, 0.2), (0.05, 1.0))) for name in names}
         settings = replace(settings, forget_after_s=random.choice((0.2, 1.0)))
+    if theme == LIMITS:
+        partitions = random.choice((2, 3, 3))
+        names = _names(random, partitions, random.choice((3, 4, 5)))
+        lengths_s = {name: random.choice(((0.05, 0.5), (0.5, 3.0))) for name in names}
+        settings = replace(settings, slots=4)
     definitions = tuple(_definition(random, name) for name in names)
     if theme == FORGETTING:
         definitions = tuple(replace(each, schedule=None) for each in definitions)
     if theme == DEPENDENTS:
         definitions = _dependents(random, definitions)
+    if theme == LIMITS:
+        limit = Limit("db", max_runs=random.choice((1, 1, 2)), rate=random.choice((None, None, None, "5/s")))
+        definitions = tuple(replace(each, schedule=None, limit=limit) for each in definitions)
     active_s = random.uniform(8.0, 16.0)
     beyond = theme == "drift"
     published = tuple(name for name in names if random.random() < (0.8 if theme == "deletions" else 0.2))
-    if theme == FORGETTING:
+    if theme in (FORGETTING, LIMITS):
         published = ()
     if theme == DEPENDENTS:  # a deletion breaks off cycles, and what then must come about is a matter of microseconds
         published = ()
@@ -279,7 +299,7 @@ def _requests(
 
 
 def _triggers(random: Random, theme: str) -> int:
-    if theme == FORGETTING:
+    if theme in (FORGETTING, LIMITS):
         return random.randint(6, 16)
     return 60 if theme == "unheard" else random.randint(2, 9)
 

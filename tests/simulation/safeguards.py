@@ -9,12 +9,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import fencepost.core.machine
 import fencepost.kafka.transaction
 import fencepost.worker.acquisition
 import fencepost.worker.takeover
+from fencepost.core.commands import Send
+from fencepost.core.signals import GiveBack
+from fencepost.core.task import Cause
 from fencepost.kafka.member import GroupMetadata
 from fencepost.worker.acquisition import Acquisitions
 from fencepost.worker.batch import Batch
@@ -188,6 +192,36 @@ def _no_floor() -> AbstractContextManager[None]:
     return _all((Partition, "forget", forget))
 
 
+def _claims_forgotten() -> AbstractContextManager[None]:
+    """Who holds and who waits under a limit's key is in the memory of its owner alone."""
+    real = Restore.finish
+
+    def finish(self: Any) -> Any:
+        restored = real(self)
+        for task_id, task in restored.tasks.items():
+            if task.group is not None:
+                restored.tasks[task_id] = replace(task, group=None)
+        return restored
+
+    return _all((Restore, "finish", finish))
+
+
+def _grants_of_the_lost_kept() -> AbstractContextManager[None]:
+    """What a lost run held is not given back."""
+    real = fencepost.core.machine.follow
+
+    def follow(task: Any, now_ms: int) -> Any:
+        after, commands = real(task, now_ms)
+        last = task.state.last
+        if last is not None and last.cause is Cause.LOST:
+            commands = tuple(
+                [each for each in commands if not (isinstance(each, Send) and isinstance(each.signal, GiveBack))]
+            )
+        return after, commands
+
+    return _all((fencepost.core.machine, "follow", follow))
+
+
 def _no_guard() -> AbstractContextManager[None]:
     """Nobody ends a run when its lease ends."""
     return _all((SimRunners, "guarded", False))
@@ -264,6 +298,14 @@ SAFEGUARDS: dict[str, Safeguard] = {
         Safeguard(
             "epoch_floor", "what is new, or was forgotten, starts above all epochs that were forgotten",
             _no_floor, "forgetting", frozenset({"twice", "epochs"}), 100,
+        ),
+        Safeguard(
+            "kept_claims", "who holds and who waits under a limit's key is on record",
+            _claims_forgotten, "limits", frozenset({"limit"}), 300,
+        ),
+        Safeguard(
+            "given_back", "whoever records that a run was lost gives back what it held",
+            _grants_of_the_lost_kept, "limits", frozenset({"grant"}), 100,
         ),
         Safeguard(
             "guard", "a run is ended when its lease ends", _no_guard, "cut", frozenset({"overlap"}), 300,

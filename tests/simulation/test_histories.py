@@ -14,7 +14,7 @@ from tests.model.safeguards import NOT_HERE, SHARED
 from tests.simulation.campaign import Chunk, broken, play
 from tests.simulation.history import run
 from tests.simulation.install import installed
-from tests.simulation.plan import DEPENDENTS, FORGETTING, THEMES, draw
+from tests.simulation.plan import ALL_THEMES, draw
 from tests.simulation.safeguards import SAFEGUARDS
 
 HISTORIES = 10_000
@@ -43,7 +43,7 @@ def test_that_no_history_breaks_a_promise(first: int) -> None:
     assert not tally.broken, "\n".join(broken(seed, found, None, None) for seed, found in tally.broken.items())
 
 
-@pytest.mark.parametrize("theme", sorted({*THEMES, DEPENDENTS, FORGETTING}))
+@pytest.mark.parametrize("theme", sorted(ALL_THEMES))
 def test_that_a_few_histories_of_each_theme_hold(theme: str) -> None:
     tally = play(Chunk(900_000, 12, theme))
     assert not tally.broken, "\n".join(broken(seed, found, theme, None) for seed, found in tally.broken.items())
@@ -78,7 +78,7 @@ def test_that_histories_do_not_depend_on_those_before_them() -> None:
 
 def test_that_seeds_draw_all_themes_and_both_group_protocols() -> None:
     plans = [draw(seed) for seed in range(300)]
-    assert {plan.theme for plan in plans} == {*THEMES, DEPENDENTS, FORGETTING}
+    assert {plan.theme for plan in plans} == ALL_THEMES
     assert {plan.settings.group_protocol for plan in plans} == {"classic", "consumer"}
     assert {plan.static for plan in plans} == {True, False}
 
