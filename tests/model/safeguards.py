@@ -20,6 +20,7 @@ NOT_HERE = {
     "epoch_floor": "the model has no tasks that are forgotten",
     "kept_claims": "the model has no limits",
     "given_back": "the model has no limits",
+    "given_over": "the model has no pools",
 }
 
 #: Those only the model can switch off by themselves: in the code they are no step of their own.

@@ -14,6 +14,11 @@ EPOCH_MS = 1_800_000_000_000  # where the brokers' wall clock begins
 MARKER_US = (200, 3_000)
 
 
+def namespace_of(topic: str) -> str:
+    """The namespace, or pool, whose topic this is."""
+    return topic.rpartition(".")[0]
+
+
 class Broker:
     """One cluster. Its clock is true time."""
 
@@ -29,10 +34,18 @@ class Broker:
         self.group_down_until_us = 0
         self.logs: dict[Place, Log] = {}
         self.transactions = Coordinator(self, self._marker_delay_us)
-        self.group = Group(self, partitions, newer)
+        self._newer = newer
+        self.groups: dict[str, Group] = {}
 
     def now_ms(self) -> int:
         return EPOCH_MS + self.kernel.now_us // 1000
+
+    def group_of(self, namespace: str) -> Group:
+        """That of a namespace, or of a pool of it."""
+        known = self.groups.get(namespace)
+        if known is None:
+            known = self.groups[namespace] = Group(self, self.partitions, self._newer)
+        return known
 
     def log(self, place: Place) -> Log:
         known = self.logs.get(place)
@@ -76,10 +89,11 @@ class Broker:
     ) -> str | None:
         if self.kernel.now_us < self.group_down_until_us:
             return "NOT_COORDINATOR"
-        if producer not in self.group.pending:
+        group = self.group_of(namespace_of(next(iter(marks))[0]))
+        if producer not in group.pending:
             refusal = self.transactions.verify(producer, epoch, OFFSETS)
             if refusal is not None:
                 return refusal
         elif self.transactions.producer(producer).epoch != epoch:
             return "INVALID_PRODUCER_EPOCH"
-        return self.group.commit(producer, generation, member, marks)
+        return group.commit(producer, generation, member, marks)

@@ -56,12 +56,12 @@ class TaskRecords:
     floor: int = 0  # of its partition: what is new or was forgotten starts there
 
 
-def read_topics(world: World) -> dict[str, TaskRecords]:
-    """By task. Compacted records are counted as well: what was committed once was committed."""
+def read_topics(world: World, namespace: str) -> dict[str, TaskRecords]:
+    """By task, of the namespace or of a pool. Compacted records count as well: what was committed was committed."""
     found: dict[str, TaskRecords] = {}
     floors: dict[int, int] = {}
     for (topic, number), log in world.broker.logs.items():
-        if topic.endswith((".state", ".runs")):
+        if topic in (f"{namespace}.state", f"{namespace}.runs"):
             for entry in log.entries:
                 if entry.marker or entry.piece is None or not entry.piece.committed or entry.key is None:
                     continue
@@ -84,10 +84,26 @@ def read_topics(world: World) -> dict[str, TaskRecords]:
     return found
 
 
+def read_all(world: World) -> dict[str, TaskRecords]:
+    """By task, wherever it was: its runs in the order of their epochs."""
+    found: dict[str, TaskRecords] = {}
+    for namespace in world.namespaces:
+        for task, records in read_topics(world, namespace).items():
+            known = found.setdefault(task, TaskRecords())
+            known.states += records.states
+            known.events += records.events
+            known.works |= {namespace.encode() + key: work for key, work in records.works.items()}
+            known.floor = records.floor
+    if len(world.namespaces) > 1:
+        for known in found.values():
+            known.events.sort(key=lambda event: (event.get("epoch", 0), event["kind"] != "started"))
+    return found
+
+
 def check(world: World) -> list[Violation]:
     """Everything but what has to settle first (`unsettled`)."""
     found = [Violation("crash", text) for text in world.facts.crashes]
-    records = read_topics(world)
+    records = read_all(world)
     lives: dict[str, list[Life]] = {}
     for life in world.facts.lives:
         lives.setdefault(life.task, []).append(life)
@@ -95,13 +111,15 @@ def check(world: World) -> list[Violation]:
     for task in sorted(records.keys() | lives.keys()):
         known = records.get(task, TaskRecords())
         found += _lives(task, lives.get(task, []), known, world.facts.drift_beyond_bound)
-        found += _history(task, known)
-        found += _states(task, known)
         schedule = schedules.get(task)
         deleted = any(event["kind"] == "deleted" for event in known.events)  # then nobody counts its slots for a while
         if schedule is not None and not deleted:
             found += _slots(task, known, schedule)
         found += _cycles(task, known)
+    for namespace in world.namespaces:
+        for task, known in sorted(read_topics(world, namespace).items()):
+            found += _history(task, known)
+            found += _states(task, known)
     return found + list(_limits(world))
 
 
@@ -159,7 +177,8 @@ def _history(task: str, records: TaskRecords) -> Iterator[Violation]:
             yield Violation("history", f"{task}: runs in its history and no state")
         return
     state = records.states[-1]
-    if state["epoch"] != last and not last < state["epoch"] <= records.floor:
+    moved = "place" in state and state["epoch"] > last  # what ran where it was before is in the history there
+    if state["epoch"] != last and not last < state["epoch"] <= records.floor and not moved:
         yield Violation("history", f"{task}: state is at epoch {state['epoch']}, history at {last}")
     running = state["run"]["epoch"] if state["status"] == "running" else None
     if running != on:
@@ -280,6 +299,7 @@ def _lost_cycles(world: World, records: dict[str, TaskRecords]) -> Iterator[Viol
         ended = [_ended_cycles(parent, records.get(parent, TaskRecords())) for parent in definition.after]
         events = records.get(definition.task, TaskRecords()).events
         # That one parent has ended and the others are waited for is not what is asked for here.
+        events = [event for event in events if event["kind"] != "moved"]
         known = {event.get("cycle") for event in events if event["kind"] != "triggered" or "from" not in event}
         works = records.get(definition.task, TaskRecords()).works.values()
         known |= {work.get("cycle") for work in works}
@@ -292,14 +312,16 @@ def _lost_cycles(world: World, records: dict[str, TaskRecords]) -> Iterator[Viol
 
 def unsettled(world: World) -> list[Violation]:
     """What is not done yet: runs without a live owner, triggers without an answer, slots that are late."""
-    records = read_topics(world)
+    records = read_all(world)
     on = {(life.task, life.epoch) for life in world.facts.on()}
     now_ms = EPOCH_MS + world.kernel.now_us // 1000
     out: list[Violation] = []
-    for task, known in records.items():
+    for task, known in [each for namespace in world.namespaces for each in read_topics(world, namespace).items()]:
         if not known.states:
             continue
         state = known.states[-1]
+        if state.get("place", {}).get("recalled"):
+            out.append(Violation("stuck", f"{task}: it was called back, and does not come"))
         if state["status"] == "running" and (task, state["run"]["epoch"]) not in on:
             out.append(Violation("stuck", f"{task}: epoch {state['run']['epoch']} is RUNNING, and nobody runs it"))
         waiting = [work for work in known.works.values() if "slot" not in work]
@@ -321,7 +343,7 @@ def unsettled(world: World) -> list[Violation]:
         if any(trigger.encode() in letter for letter in letters):
             continue  # its task was not defined when it came
         told = records.get(task, TaskRecords()).events
-        if not any(event.get("trigger") == trigger for event in told):
+        if not any(event.get("trigger") == trigger for event in told if event["kind"] != "moved"):
             out.append(Violation("trigger", f"trigger {trigger} of {task} has had no answer"))
     out += _lost_cycles(world, records)
     out += _held(world, records)

@@ -75,7 +75,7 @@ class Faults:
                     waiting.remove(fault)
                     process.say(f"{fault.action} {kind} for {fault.length_s:.2f} s")
                     if fault.action == _ASKING:
-                        self._world.broker.group.evict(process.member_name())
+                        self._world.broker.group_of(process.namespace).evict(process.member_name())
                     return self._fate_of(fault.action, fault.length_s)
         if self._chaos and not self.over and self._random.random() < self._chaos:
             action, length_s = self._random.choice(_OF_REQUESTS), self._random.uniform(0.01, 4.0)

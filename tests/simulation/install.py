@@ -21,6 +21,7 @@ import fencepost.worker.commit
 import fencepost.worker.decide
 import fencepost.worker.hanging
 import fencepost.worker.lane
+import fencepost.worker.pools
 import fencepost.worker.standstill
 import fencepost.worker.worker
 from tests.simulation import stage
@@ -79,6 +80,7 @@ def _table() -> list[tuple[Any, str, Any]]:
         (fencepost.worker.lane, "Letters", SimLetters),
         (fencepost.worker.lane, "IDLE_WAIT_S", IDLE_WAIT_S),
         (fencepost.worker.lane, "BUSY_WAIT_S", BUSY_WAIT_S),
+        (fencepost.worker.pools, "time", clock),
         (fencepost.worker.standstill, "time", clock),
         (fencepost.worker.worker, "time", clock),
         (fencepost.worker.worker, "_Beating", Beating),

@@ -29,6 +29,7 @@ class SimMember:
         self._process = stage.here()
         world = self._process.world
         self._kernel, self._broker, self._random = world.kernel, world.broker, world.random
+        self._coordinator = self._broker.group_of(self._process.namespace)
         self._newer = config.get("group.protocol") == "consumer"
         self._instance: str | None = config.get("group.instance.id")
         self._session_us = int(world.settings.session_timeout_s * 1e6)
@@ -103,7 +104,7 @@ class SimMember:
         if self._name and self._instance is None:
             name = self._name
             self._process.world.network.call(
-                self._process, "LeaveGroup", at_once(lambda: self._broker.group.leave(name)), int(LEAVE_LIMIT_S * 1e6)
+                self._process, "LeaveGroup", at_once(lambda: self._coordinator.leave(name)), int(LEAVE_LIMIT_S * 1e6)
             )
         self._name, self._epoch = "", -1
 
@@ -165,7 +166,7 @@ class SimMember:
             if self._kernel.now_us < self._broker.group_down_until_us:
                 reply("NOT_COORDINATOR")
             else:
-                self._broker.group.join(name, self._instance, owned, session_us, reply)
+                self._coordinator.join(name, self._instance, owned, session_us, reply)
 
         self._send("JoinGroup", handle, self._joined, JOIN_TIMEOUT_S)
 
@@ -213,7 +214,7 @@ class SimMember:
             self._lose("no answer for a session")
             return
         name, epoch = self._name, self._epoch
-        self._send("Heartbeat", self._at_group(lambda: self._broker.group.heartbeat(name, epoch)), self._beat_answered)
+        self._send("Heartbeat", self._at_group(lambda: self._coordinator.heartbeat(name, epoch)), self._beat_answered)
 
     def _beat_answered(self, answer: Any) -> None:
         if self._closed or not self._name or self._joining:
@@ -236,7 +237,7 @@ class SimMember:
         name, epoch, owned = self._name, max(self._epoch, 0), self._owned
 
         def answer() -> Any:
-            return self._broker.group.beat(name, epoch, self._instance, owned, self._session_us)
+            return self._coordinator.beat(name, epoch, self._instance, owned, self._session_us)
 
         self._send("ConsumerGroupHeartbeat", self._at_group(answer), self._newer_answered)
 
@@ -267,7 +268,7 @@ class SimMember:
     def _fetched(self, places: list[Place]) -> Any:
         if self._kernel.now_us < self._broker.group_down_until_us:
             return "NOT_COORDINATOR"
-        found = [self._broker.group.fetch(place) for place in places]
+        found = [self._coordinator.fetch(place) for place in places]
         return "UNSTABLE_OFFSET_COMMIT" if None in found else found
 
     def _at_group(self, answer: Callable[[], Any]) -> Handle:

@@ -27,7 +27,12 @@ _FORGETTING_SHARE = 0.05
 #: Tasks that share a limit. Drawn for itself too.
 LIMITS = "limits"
 _LIMITS_SHARE = 0.05
-ALL_THEMES = frozenset({*THEMES, DEPENDENTS, FORGETTING, LIMITS})
+#: Tasks that move between the namespace and a pool. Drawn for itself too.
+POOLS = "pools"
+_POOLS_SHARE = 0.05
+POOL = "gpu"
+_ALL_THERE_S = 3.0  # by then the first owners have taken all definitions
+ALL_THEMES = frozenset({*THEMES, DEPENDENTS, FORGETTING, LIMITS, POOLS})
 #: Requests that a fault may wait for; the empty text: any but heartbeats.
 KINDS = (
     "", "", "", "EndTxn", "EndTxn", "TxnOffsetCommit", "TxnOffsetCommit", "Produce", "AddPartitionsToTxn",
@@ -64,6 +69,11 @@ _ACTIONS: dict[str, tuple[str, ...]] = {
     "limits": (
         "kill", "kill", "kill_all", "kill_guard", "pause", "pause_guarded", "evict", "evict", "shuffle", "join",
         "late_end", "lose_answer", "hold", "reset", "cut", "slow_markers", "compact",
+    ),
+    # Whoever has a task, or is to get it, dies or is thrown out while it moves.
+    "pools": (
+        "kill", "kill", "kill_all", "kill_guard", "pause", "evict", "evict", "shuffle", "join", "late_end",
+        "lose_answer", "hold", "reset", "slow_markers", "slow_markers", "compact",
     ),
     # Between the end of a parent and the start of its child everything may change hands.
     "dependents": (
@@ -121,6 +131,7 @@ class Plan:
     faults: tuple[Fault, ...]
     chaos: float
     active_s: float
+    pool: str = ""  # workers on every other seat are of this pool
 
 
 def draw(seed: int, theme: str | None = None) -> Plan:
@@ -134,6 +145,8 @@ def draw(seed: int, theme: str | None = None) -> Plan:
             theme = FORGETTING
         elif Random(f"limits {seed}").random() < _LIMITS_SHARE:
             theme = LIMITS
+        elif Random(f"pools {seed}").random() < _POOLS_SHARE:
+            theme = POOLS
     newer = random.random() < 0.5
     rate_error = random.choice((0.001, 0.02, 0.1))
     settings = _settings(random, newer, rate_error)
@@ -159,11 +172,20 @@ def draw(seed: int, theme: str | None = None) -> Plan:
         names = _names(random, partitions, random.choice((3, 4, 5)))
         lengths_s = {name: random.choice(((0.05, 0.5), (0.5, 3.0))) for name in names}
         settings = replace(settings, slots=4)
+    if theme == POOLS:
+        seats = random.choice((3, 4))
+        names = _names(random, partitions, random.choice((2, 3, 4)))
+        lengths_s = {name: random.choice(((0.01, 0.2), (0.05, 2.0))) for name in names}
     definitions = tuple(_definition(random, name) for name in names)
     if theme == FORGETTING:
         definitions = tuple(replace(each, schedule=None) for each in definitions)
     if theme == DEPENDENTS:
         definitions = _dependents(random, definitions)
+    if theme == POOLS:
+        definitions = tuple(replace(each, schedule=None) for each in definitions)
+        if random.random() < 0.5:
+            definitions = _dependents(random, definitions)
+        definitions = tuple(replace(each, pool=random.choice((None, POOL))) for each in definitions)
     if theme == LIMITS:
         limit = Limit("db", max_runs=random.choice((1, 1, 2)), rate=random.choice((None, None, None, "5/s")))
         definitions = tuple(replace(each, schedule=None, limit=limit) for each in definitions)
@@ -172,9 +194,11 @@ def draw(seed: int, theme: str | None = None) -> Plan:
     published = tuple(name for name in names if random.random() < (0.8 if theme == "deletions" else 0.2))
     if theme in (FORGETTING, LIMITS):
         published = ()
+    if theme == POOLS:
+        published = names
     if theme == DEPENDENTS:  # a deletion breaks off cycles, and what then must come about is a matter of microseconds
         published = ()
-    return Plan(
+    plan = Plan(
         seed=seed,
         theme=theme,
         settings=settings,
@@ -193,6 +217,20 @@ def draw(seed: int, theme: str | None = None) -> Plan:
         chaos=random.choice((0.0, 0.0, 0.0, 0.003, 0.02)) if theme not in ("calm",) else 0.0,
         active_s=active_s,
     )
+    return _with_moves(random, plan) if theme == POOLS else plan
+
+
+def _with_moves(random: Random, plan: Plan) -> Plan:
+    """Everything happens once all are there; and definitions change where their tasks belong."""
+    later_s = plan.active_s + _ALL_THERE_S
+    first = [Request(0.05, "tasks", each.task, each) for each in plan.definitions]
+    asked = [replace(each, at_s=each.at_s + _ALL_THERE_S) for each in plan.requests if each.topic != "tasks"]
+    moves = []
+    for _ in range(random.choice((1, 2, 4, 8))):
+        moved = replace(random.choice(plan.definitions), pool=random.choice((None, POOL)))
+        moves.append(Request(random.uniform(_ALL_THERE_S, later_s), "tasks", moved.task, moved))
+    faults = [replace(each, at_s=each.at_s + _ALL_THERE_S) for each in plan.faults]
+    return replace(plan, requests=(*first, *asked, *moves), faults=tuple(faults), active_s=later_s, pool=POOL)
 
 
 def _settings(random: Random, newer: bool, rate_error: float) -> Settings:
@@ -299,7 +337,7 @@ def _requests(
 
 
 def _triggers(random: Random, theme: str) -> int:
-    if theme in (FORGETTING, LIMITS):
+    if theme in (FORGETTING, LIMITS, POOLS):
         return random.randint(6, 16)
     return 60 if theme == "unheard" else random.randint(2, 9)
 

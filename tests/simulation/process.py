@@ -61,7 +61,8 @@ class Process:
         self.member_news: Callable[[], bool] = lambda: False
         self.member_name: Callable[[], str] = lambda: ""
         self._deferred: list[Callable[[], None]] = []
-        settings = world.settings
+        settings = world.settings_of(seat)
+        self.namespace = settings.namespace
         self.runners = world.make_runners(self, settings)
         self.runners.on_reports(lambda: self.kick())
         self.context = self._context(settings)
@@ -84,7 +85,7 @@ class Process:
             lane=lane,
             ring=transactional_ids(settings.namespace, self.identity.worker, 0),
             runners=self.runners,
-            declared=Declared(self.world.declared, ["work"]),
+            declared=Declared(self.world.declared if topics.pool is None else [], ["work"]),
             clock=LaneClock(self.clock),
             lease=Lease(settings.lease_ttl_s, settings.renewal_s),
             meters=NoMeters(),

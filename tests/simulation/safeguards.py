@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import fencepost.core.machine
+import fencepost.core.steps.move
 import fencepost.kafka.transaction
 import fencepost.worker.acquisition
 import fencepost.worker.takeover
 from fencepost.core.commands import Send
+from fencepost.core.place import Place
 from fencepost.core.signals import GiveBack
 from fencepost.core.task import Cause
 from fencepost.kafka.member import GroupMetadata
@@ -206,6 +208,20 @@ def _claims_forgotten() -> AbstractContextManager[None]:
     return _all((Restore, "finish", finish))
 
 
+def _back_at_once() -> AbstractContextManager[None]:
+    """A task that is called back from a pool counts as the namespace's without the pool's word."""
+    move: Any = fencepost.core.steps.move
+    real = move._defined_while_away
+
+    def at_once(task: Any, event: Any, place: Any, pool: str, now_ms: int) -> Any:
+        if event.definition.pool == pool:
+            return real(task, event, place, pool, now_ms)
+        here = replace(task, state=replace(task.state, place=Place(place.number)), definition=None)
+        return move.defined(here, event, now_ms)
+
+    return _all((move, "_defined_while_away", at_once))
+
+
 def _grants_of_the_lost_kept() -> AbstractContextManager[None]:
     """What a lost run held is not given back."""
     real = fencepost.core.machine.follow
@@ -306,6 +322,10 @@ SAFEGUARDS: dict[str, Safeguard] = {
         Safeguard(
             "given_back", "whoever records that a run was lost gives back what it held",
             _grants_of_the_lost_kept, "limits", frozenset({"grant"}), 100,
+        ),
+        Safeguard(
+            "given_over", "a task that was called back from a pool is the namespace's when the pool has given it back",
+            _back_at_once, "pools", frozenset({"twice", "epochs", "overlap"}), 100,
         ),
         Safeguard(
             "guard", "a run is ended when its lease ends", _no_guard, "cut", frozenset({"overlap"}), 300,

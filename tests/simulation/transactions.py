@@ -140,7 +140,8 @@ class Coordinator:
 
     def _mark(self, known: Producer, place: Place, epoch: int, committed: bool) -> None:
         if place == OFFSETS:
-            self._broker.group.mark(known.number, committed)
+            for group in self._broker.groups.values():
+                group.mark(known.number, committed)
         else:
             self._broker.log(place).mark(known.number, epoch, committed, self._broker.now_ms())
         known.unmarked -= 1

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 from fencepost.codec import dumps
 from fencepost.core.ids import partition_of
+from fencepost.core.task import Definition
+from fencepost.kafka.topics import Topics
 from fencepost.settings import Settings
 from fencepost.wire.definition import encode_definition
 from fencepost.worker.identity import Identity
@@ -52,6 +55,17 @@ class World:
     def make_runners(self, process: Process, settings: Settings) -> SimRunners:
         beat_ttl_s = max(settings.lease_ttl_s, BEAT_TTL_S)
         return SimRunners(process, settings.slots, settings.margin_s, beat_ttl_s)
+
+    def settings_of(self, seat: int) -> Settings:
+        """Every other seat is one of the pool, where there is one."""
+        if not self.plan.pool or seat % 2 == 0 or seat >= self.plan.seats:
+            return self.settings
+        return replace(self.settings, namespace=Topics(self.settings.namespace).of(self.plan.pool).namespace)
+
+    @property
+    def namespaces(self) -> list[str]:
+        """The namespace, and its pool if there is one."""
+        return sorted({self.settings_of(seat).namespace for seat in range(self.plan.seats)})
 
     def _clock(self, seat: int) -> MachineClock:
         boot_at_s = self.random.uniform(100.0, 1e6)
@@ -125,7 +139,9 @@ class World:
         place = (f"{self.settings.namespace}.{request.topic}", partition_of(key, self.partitions))
         self.say(f"produced: {request.topic} {request.task} {request.body}")
         body: bytes | None = None
-        if request.topic == "tasks" and request.body:
+        if isinstance(request.body, Definition):
+            body = encode_definition(request.body)
+        elif request.topic == "tasks" and request.body:
             body = encode_definition(self.definitions[request.task])
         elif request.body is not None:
             body = dumps(request.body)
@@ -179,7 +195,7 @@ class World:
             self._strike_once(action, process, until_us)
 
     def _strike_once(self, action: str, process: Process, until_us: int) -> None:
-        group = self.broker.group
+        group = self.broker.group_of(process.namespace)
         if action == "kill":
             process.kill("a fault")
         elif action == "kill_all":
@@ -201,7 +217,8 @@ class World:
             self.start(self.plan.seats)
         elif action == "group_away":
             self.broker.group_down_until_us = until_us
-            self.kernel.at(until_us, group.sessions_begin_again)
+            for each in list(self.broker.groups.values()):
+                self.kernel.at(until_us, each.sessions_begin_again)
         elif action == "coordinator_away":
             self.broker.coordinator_down_until_us = until_us
         elif action == "slow_markers":
