@@ -47,7 +47,7 @@ def held(campaign: Campaign) -> None:
     assert campaign.arenas[0].counts["slots"] > 100
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_faults_of_workers_and_of_the_only_broker_under_the_consumer_protocol(tmp_path: Path) -> None:
     setting = Setting(tasks=60, static=True)
     campaign = Campaign(
@@ -57,7 +57,7 @@ def test_faults_of_workers_and_of_the_only_broker_under_the_consumer_protocol(tm
     held(campaign)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_faults_of_workers_and_of_one_broker_of_three_under_the_classic_protocol(tmp_path: Path) -> None:
     setting = Setting(nodes=3, protocol="classic", profile="swift", tasks=40)
     only = (

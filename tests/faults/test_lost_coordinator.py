@@ -10,6 +10,8 @@ from confluent_kafka.admin import AdminClient
 
 from fencepost.broker import Cluster
 from fencepost.broker.wire import serving_brokers
+from fencepost.kafka.patience import patiently
+from fencepost.kafka.transaction import end_producers
 from tests.conftest import note_broker
 from tests.kafka.lane.fakes import FakeRunners, succeed
 from tests.kafka.lane.harness import make_lane, make_world, running, wait_until
@@ -28,6 +30,8 @@ def test_a_lane_goes_on_after_the_group_coordinator_is_gone(three: Cluster, name
     world = make_world(three.bootstrap, namespace, protocol)
     lane = make_lane(world, runners=FakeRunners(at_once=succeed), transaction_timeout_s=10.0)
     task = world.task_on(1)
+    # The coordinators of a cluster that began a moment ago may still load.
+    patiently(lambda: end_producers(world.settings, lane.context.ring, 10.0), 60)
     with running(lane):
         lane.wait("all held", lane.holds_all, 60)
         for _ in range(8):  # every producer of the ring has asked for the coordinator

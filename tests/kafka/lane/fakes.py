@@ -53,6 +53,7 @@ class FakeRunners:
 
     def lease(self, partition: int, nonce: str, began_boot_s: float) -> None:
         with self._changed:
+            self._expire()  # a guard has ended by now what was over; a renewal that is heard of late revives nothing
             self._leases[partition, nonce] = began_boot_s
             self.renewals.append((partition, nonce, began_boot_s))
 
@@ -72,6 +73,7 @@ class FakeRunners:
 
     def rebind(self, partition: int, old_nonce: str, new_nonce: str) -> None:
         with self._changed:
+            self._expire()
             self.rebound.append((partition, old_nonce, new_nonce))
             for life in self.lives.values():
                 if life.order.partition == partition and life.nonce == old_nonce and life.ended_s is None:
