@@ -19,8 +19,10 @@ took = printf '\n=== %s: %s s ===\n' '$@' "$$SECONDS"
 # a test that fails twice fails; one that passes the second time stands in the output as both. The parts run side by side,
 # so each remembers its own failures.
 attempt = @again() { printf '\n=== once more: what failed in %s ===\n' '$@'; $(PYTEST) -n 0 --last-failed $(CACHE) $(2) $(ARGS); }; \
-	code=0; $(3) $(PYTEST) $(1) $(CACHE) $(2) $(ARGS) || { code=$$?; [ $$code -ne 1 ] || { code=0; again || code=$$?; }; }; \
-	$(took); exit $$code
+	{ code=0; $(3) $(PYTEST) $(1) $(CACHE) $(2) $(ARGS) || { code=$$?; [ $$code -ne 1 ] || { code=0; again || code=$$?; }; }; \
+	$(took); exit $$code; } $(named)
+# Beside another part each line says whose it is.
+named = $(if $(BESIDE),2>&1 | sed -u 's/^/$@ | /')
 CACHE = -o cache_dir=.pytest_cache/$@
 
 .PHONY: help
@@ -61,8 +63,8 @@ lock: ## Compile the locked requirements again (ARGS=--upgrade for newer version
 
 .PHONY: test
 test: ## All tests: those that wait on brokers beside those that compute
-	@echo 'The parts of the tests run side by side; what a part has to say comes when it is done.'
-	@+$(MAKE) --no-print-directory -j2 --output-sync=target test-brokers test-fast test-croniter test-simulation test-model
+	@echo 'The parts of the tests run side by side; each line says whose it is.'
+	@+$(MAKE) --no-print-directory -j2 BESIDE=yes test-brokers test-fast test-croniter test-simulation test-model
 
 .PHONY: test-fast
 test-fast: venv ## Tests that need no broker
@@ -72,7 +74,7 @@ test-fast: venv ## Tests that need no broker
 .PHONY: test-croniter
 test-croniter: venv ## The schedule tests with the newest croniter (all others have the oldest that is allowed)
 	$(call banner,schedules under the newest croniter)
-	@$(COMPUTING) $(PY) tests/core/schedule/under_croniter.py 7.0.0 -- -n auto $(CACHE) $(ARGS); $(took)
+	@{ $(COMPUTING) $(PY) tests/core/schedule/under_croniter.py 7.0.0 -- -n auto $(CACHE) $(ARGS); $(took); } $(named)
 
 .PHONY: test-simulation
 test-simulation: venv ## 10,000 simulated histories, and a search without each safeguard
