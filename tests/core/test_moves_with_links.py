@@ -15,7 +15,16 @@ from fencepost.core.events import Cancelled, Defined, Deleted, Ended, Event, Sig
 from fencepost.core.links import Links
 from fencepost.core.machine import new_task, restored_task, startable, step, wake_at_ms
 from fencepost.core.place import MAIN
-from fencepost.core.signals import Carry, GaveBack, ShardDone, TellChildren, UpstreamDone, UpstreamMissed
+from fencepost.core.signals import (
+    Carry,
+    GaveBack,
+    ShardDone,
+    Subscribe,
+    TellChildren,
+    Unsubscribe,
+    UpstreamDone,
+    UpstreamMissed,
+)
 from fencepost.core.task import Definition, Outcome, Overlap, PythonHandler, Retry, Status, Task
 from fencepost.wire.control import encode_signal, read_control
 from fencepost.wire.definition import encode_definition, read_definition
@@ -77,7 +86,8 @@ class Country:
         _, event = read_control(place[1].encode(), value, self.offset)
         assert isinstance(event, Signalled)
         elsewhere = self._elsewhere(place)
-        between = isinstance(event.signal, Carry | GaveBack | TellChildren)
+        moves = isinstance(event.signal, Subscribe) and event.signal.number > 0
+        between = moves or isinstance(event.signal, Carry | GaveBack | TellChildren)
         joined = isinstance(event.signal, UpstreamDone | UpstreamMissed | ShardDone) and place[0] == MAIN
         if elsewhere is None or between or joined:
             self.step(place, event)
@@ -230,6 +240,36 @@ def test_a_parent_in_a_pool_tells_a_child_in_another() -> None:
     all_ = country(a={"pool": "big"}, b={"pool": "gpu", "after": ("a",)})
     all_.trigger("a", "1")
     assert all_.run_all() == [("a", "big"), ("b", "gpu")]
+
+
+@pytest.mark.parametrize("to", [None, "big"])
+def test_those_who_run_after_a_task_are_where_it_is_before_it_can_run_there(to: str | None) -> None:
+    all_ = country(a={"pool": "gpu"}, b={"after": ("a",)})
+    all_.define("a", pool=to)
+    all_.trigger("a", "1")
+    all_.read("gpu")
+    all_.read(MAIN)
+    if to is not None:
+        all_.read(to)
+    assert all_.start("a") == (to or MAIN)
+    all_.end("a")
+    all_.read(to or MAIN)
+    assert all_.run_all() == [("b", MAIN)]
+
+
+def test_those_who_run_after_a_task_follow_one_that_has_gone_on() -> None:
+    all_ = country(a={"pool": "gpu"}, b={"after": ("a",)})
+    for pool in (None, "gpu", "big", None, "gpu"):
+        all_.define("a", pool=pool)
+        all_.settle()
+        where = {place: all_.links(place, "a").children for place in POOLS}
+        assert where == {place: ("b",) if place == (pool or MAIN) else () for place in POOLS}
+        late = encode_signal("late", Subscribe(1), "lane", "nonce")  # of a move that is long over
+        all_.produce("control", MAIN, "a", late)
+        all_.settle()
+        assert all_.links(pool or MAIN, "a").children == ("b", "late")
+        all_.produce("control", MAIN, "a", encode_signal("late", Unsubscribe(), "lane", "nonce"))
+        all_.settle()
 
 
 def test_the_overlap_policy_of_the_pool_decides_on_a_cycle_and_those_after_it_are_told() -> None:

@@ -36,7 +36,7 @@ from fencepost.wire.trigger import read_trigger
 
 T0 = 1_700_000_000_000
 SIGNALS: dict[str, Any] = {
-    "subscribe": Subscribe(),
+    "subscribe": Subscribe(2),
     "unsubscribe": Unsubscribe(),
     "ask": Ask(4, 2, "5/10m", 3),
     "give_back": GiveBack(4),

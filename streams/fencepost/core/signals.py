@@ -18,7 +18,12 @@ from fencepost.core.task import Work
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """The sender runs after this task, and wants to be told how its requests end."""
+    """The sender runs after this task, and wants to be told how its requests end.
+
+    number: of the move that takes the sender's wish along with the task; 0: the sender asks itself.
+    """
+
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from fencepost.core.limits import PREFIX
 from fencepost.core.machine import IllegalEvent, startable, step
 from fencepost.core.making import new_triggered
 from fencepost.core.place import MAIN
-from fencepost.core.signals import Carry, GaveBack, ShardDone, TellChildren, UpstreamDone, UpstreamMissed
+from fencepost.core.signals import Carry, GaveBack, ShardDone, Subscribe, TellChildren, UpstreamDone, UpstreamMissed
 from fencepost.core.task import Definition, Task
 from fencepost.kafka.bounds import Bounds
 from fencepost.kafka.reader import Reader
@@ -353,7 +353,8 @@ class Intake:
     ) -> bool:
         """Whether a control record is for a task that is in a pool, or has left this one: then it is handed on."""
         if isinstance(event, Signalled):
-            if isinstance(event.signal, Carry | GaveBack | TellChildren):
+            moves = isinstance(event.signal, Subscribe) and event.signal.number
+            if moves or isinstance(event.signal, Carry | GaveBack | TellChildren):
                 return False  # between the two sides of a move
             if isinstance(event.signal, UpstreamDone | UpstreamMissed | ShardDone) and not self._context.topics.pool:
                 return False  # joined and gathered here, wherever the task runs

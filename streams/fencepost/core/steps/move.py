@@ -180,17 +180,16 @@ def _leave_for(task: Task, definition: Definition, pool: str, now_ms: int) -> St
     if not task.state.paused:
         task, commands = fire_slots(task, now_ms)  # what is due is a request by now, and goes along
     task, more = _taken_apart(task, now_ms)
-    commands += (*more, *_packed(task, pool, now_ms))
+    number = (0 if task.state.place is None else task.state.place.number) + (pool != MAIN)
+    commands += (*more, *_packed(task, pool, number, now_ms))
     task, more = _children_gone(task)
     commands += more
-    number = 0 if task.state.place is None else task.state.place.number
     if pool == MAIN:
         luggage = _luggage(task.state, number)
         fields = {name: getattr(luggage, name) for name in Luggage.__slots__}
         commands += (Send(task.state.task, GaveBack(**fields), MAIN),)
         place = Place(number, left=True)
     else:
-        number += 1
         arrival = Arrival(_luggage(task.state, number))
         commands += (Hand(pool, _handed(definition, pool, arrival)),)
         place = Place(number, pool, _fingerprint(definition))
@@ -221,7 +220,7 @@ def _taken_apart(task: Task, now_ms: int) -> Stepped:
     return task, (*owed, *side_by_side, *gone, *backfill)
 
 
-def _packed(task: Task, pool: str, now_ms: int) -> tuple[Command, ...]:
+def _packed(task: Task, pool: str, number: int, now_ms: int) -> tuple[Command, ...]:
     """Everything that waits goes along, and is accounted for here."""
     state = task.state
     to = {"to": _pool(pool)}
@@ -235,7 +234,7 @@ def _packed(task: Task, pool: str, now_ms: int) -> tuple[Command, ...]:
     if task.checkpoint is not None:
         commands.append(DROP_CHECKPOINT)
     if task.links is not None:
-        commands += [Send(state.task, Subscribe(), pool, child) for child in task.links.children]
+        commands += [Send(state.task, Subscribe(number), pool, child) for child in task.links.children]
     for work in works:
         checkpoint = task.checkpoint if work.resumed else None
         commands.append(Send(state.task, Carry(_light(work), checkpoint), pool))

@@ -12,6 +12,7 @@ from fencepost.core.events import Signalled
 from fencepost.core.joins import keep_links, undefined, upstream_done, upstream_missed
 from fencepost.core.links import MAX_CHILDREN, Links
 from fencepost.core.making import new_history
+from fencepost.core.place import MAIN, Place
 from fencepost.core.signals import (
     KIND_OF,
     Ask,
@@ -63,12 +64,21 @@ def left_out(task: Task, signal: Signal, sender: str, now_ms: int, cause: str | 
 
 
 def _subscribe(task: Task, signal: Subscribe, sender: str, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
+    place = task.state.place
+    if signal.number and place is not None and _moved_on(place, signal.number):
+        return task, (Send(task.state.task, Subscribe(place.number), place.pool or MAIN, sender),)
     links = task.links or Links()
     if sender in links.children:
         return task, ()
     if len(links.children) >= MAX_CHILDREN:
         return task, (left_out(task, signal, sender, now_ms, f"{MAX_CHILDREN} tasks run after this one already"),)
     return keep_links(task, replace(links, children=(*links.children, sender)))
+
+
+def _moved_on(place: Place, number: int) -> bool:
+    """Whether what went along in this move comes after the task, which has gone on. It may also come before the task:
+    then it is kept here, as the task may run as soon as it is here."""
+    return place.number >= number if place.left else place.pool is not None and place.number > number
 
 
 def _unsubscribe(task: Task, _signal: Unsubscribe, sender: str, _now_ms: int) -> tuple[Task, tuple[Command, ...]]:
