@@ -30,6 +30,8 @@ FOUND = {
     ): "a batch was written twice: its sentinel lay on a partition that was given up while it was read back",
     (3636, None): "a lane died while it asked the group whether it counts; its successor waited for that to time out",
     (48, "dependents"): "a shard's trigger came before the definition of its own transaction was seen to be committed",
+    (9009, "pools"): "a task ran where it had moved to before those were there who run after it",
+    (9148, "pools"): "a task of a pool that had never run there was called back while nobody was, and never came",
     (6324, None): "a task that was ready when the clock was put back was neither ready nor timed any more",
 }
 

@@ -103,7 +103,8 @@ class Takeover:
         for task_id, definition in definitions.items():
             if task_id in partition.found_running:
                 continue
-            if task_id in partition.tasks or definition.schedule is not None or definition.after:
+            wanted_back = definition.arrival is not None and definition.arrival.recall
+            if task_id in partition.tasks or definition.schedule is not None or definition.after or wanted_back:
                 partition.undefined.append((task_id, definition))
         for task_id in partition.tasks:
             if task_id not in definitions and task_id not in partition.found_running:

@@ -226,3 +226,21 @@ def test_a_skipped_cycle_of_a_task_in_a_pool_is_told_to_those_after_it(pools: tu
         home.wait("it was told", lambda: started(home, three) == [1])
     assert [body["cause"] for body in main.history(two) if body["kind"] == "skipped"] == ["upstream failed"]
     assert started(there, two) == []
+
+
+def test_a_task_that_never_ran_in_its_pool_comes_back_also_if_it_was_wanted_while_nobody_was_there(
+    pools: tuple[World, World, World],
+) -> None:
+    main, gpu, _ = pools
+    task = main.task_on(0)
+    home = lane_of(main)
+    with running(home):
+        define(main, task, pool="gpu")
+        main.trigger(task)
+        home.wait("it is away", lambda: (main.state(task) or {}).get("place", {}).get("pool") == "gpu")
+        define(main, task)
+        home.wait("it is called back", lambda: main.state(task)["place"].get("recalled"))  # type: ignore[index]
+        there = lane_of(gpu)
+        with running(there):
+            home.wait("it ran at home", lambda: started(home, task) == [1])
+    assert started(there, task) == []
