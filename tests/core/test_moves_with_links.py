@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,19 @@ from hypothesis import strategies as st
 
 from fencepost.codec import dumps
 from fencepost.core.commands import Ask, Command, Define, Hand, History, Send
-from fencepost.core.events import Cancelled, Defined, Deleted, Ended, Event, Signalled, Started, Triggered, Woken
+from fencepost.core.events import (
+    Cancelled,
+    Defined,
+    Deleted,
+    Ended,
+    Event,
+    Paused,
+    Resumed,
+    Signalled,
+    Started,
+    Triggered,
+    Woken,
+)
 from fencepost.core.links import Links
 from fencepost.core.machine import new_task, restored_task, startable, step, wake_at_ms
 from fencepost.core.place import MAIN
@@ -405,6 +418,33 @@ def test_a_cancelled_request_is_cancelled_for_its_shards_wherever_they_go() -> N
     assert all_.run_all() == [("b", MAIN)]
     assert {all_.task((MAIN, f"a/shard/{number}")).state.cancelled_to for number in range(2)} == {2}
     assert all_.epochs["a/shard/1"] == [1]
+
+
+def test_what_is_said_of_a_pause_while_the_task_comes_back_counts_in_the_order_in_which_it_was_said() -> None:
+    all_ = country(a={"pool": "gpu"})
+
+    def say(event: Event) -> None:
+        all_.offset += 1
+        all_.step((MAIN, "a"), replace(event, offset=all_.offset))  # type: ignore[call-arg]
+
+    all_.define("a")
+    say(Paused(reason="lunch"))
+    all_.settle()
+    assert (all_.task((MAIN, "a")).state.paused, all_.task((MAIN, "a")).state.pause_reason) == (True, "lunch")
+    say(Resumed())
+    say(Paused(late=True))  # said before, and back from the pool only now
+    assert not all_.task((MAIN, "a")).state.paused
+    assert [fields["cause"] for fields in all_.told("a", "skipped", MAIN)] == [
+        "pause: it was said otherwise here since, as the task moved"
+    ]
+    all_.define("a", pool="gpu")
+    all_.settle()
+    all_.step(("gpu", "a"), Paused(all_.offset))
+    all_.define("a")
+    all_.settle()
+    assert all_.task((MAIN, "a")).state.paused  # nobody said anything else here
+    say(Resumed(late=True))
+    assert not all_.task((MAIN, "a")).state.paused
 
 
 def test_a_word_of_a_task_that_is_not_defined_is_told_once_over_a_takeover() -> None:

@@ -158,11 +158,13 @@ class Paused:
     offset: int = -1
     reason: str | None = None
     on_resume: OnResume = OnResume.MISS  # what becomes of the slots of the pause
+    late: bool = False  # it was sent on to a pool, which the task had left, and is back
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
     offset: int = -1
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ class Place:
     """Kept in the task's state on both sides of a move. `number` counts the moves of the task out of the namespace.
 
     In the namespace: `pool` is where the task is (None: here), `sent` tells which definition that pool was given last,
-    `recalled` that it was asked to give the task back. In a pool: `left` says that it has been given back.
+    `recalled` that it was asked to give the task back, `spoken` that the task was paused or resumed here since then:
+    what the pool says of that, or sends back, is older. In a pool: `left` says that it has been given back.
     """
 
     number: int
@@ -21,6 +22,7 @@ class Place:
     sent: str | None = None
     recalled: bool = False
     left: bool = False
+    spoken: bool = False
 
     @property
     def away(self) -> bool:

@@ -174,7 +174,7 @@ def _place_fields(place: Place) -> dict[str, Any]:
         fields["pool"] = place.pool
     if place.sent is not None:
         fields["sent"] = place.sent
-    for name in ("recalled", "left"):
+    for name in ("recalled", "left", "spoken"):
         if getattr(place, name):
             fields[name] = True
     return fields

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from fencepost.codec import BadRecord, loads
-from fencepost.core.events import Defined, Deleted, Event, Signalled, Started, Triggered
+from fencepost.core.events import Defined, Deleted, Event, Paused, Resumed, Signalled, Started, Triggered
 from fencepost.core.evolve import changer
 from fencepost.core.ids import check_task_id, partition_of
 from fencepost.core.limits import PREFIX
@@ -18,6 +19,7 @@ from fencepost.core.signals import Carry, GaveBack, ShardDone, Subscribe, TellCh
 from fencepost.core.task import Definition, Task
 from fencepost.kafka.bounds import Bounds
 from fencepost.kafka.reader import Reader
+from fencepost.kafka.topics import POOL_MARK
 from fencepost.kafka.transaction import Headers, OutRecord
 from fencepost.wire.control import read_control
 from fencepost.wire.dead_letter import encode_dead_letter, refused
@@ -180,6 +182,8 @@ class Intake:
                 continue
             try:
                 task_id, event = read_control(message.key(), message.value(), _offset(message))
+                if isinstance(event, Paused | Resumed) and self._is_back(message):
+                    event = replace(event, late=True)
             except BadRecord as bad:
                 self._dead_letter(partition, part, message, bad)
                 continue
@@ -360,7 +364,17 @@ class Intake:
                 return False  # joined and gathered here, wherever the task runs
         self._meet(partition, part, task_id, now_ms)
         known = partition.tasks.get(task_id)
-        return known is not None and known.state.place is not None and self._handed_on(partition, part, message, known)
+        if known is None or known.state.place is None:
+            return False
+        if isinstance(event, Paused | Resumed) and known.state.place.recalled:
+            return False  # in the order in which it is said: what goes to the pool now may be back at any time
+        return self._handed_on(partition, part, message, known)
+
+    def _is_back(self, message: Message) -> bool:
+        """Whether a pool of this namespace had the record, and sent it home after its task."""
+        pool = f"{self._context.topics.main}{POOL_MARK}".encode()
+        came = [value for name, value in _headers(message) or () if name == FORWARDED and value is not None]
+        return self._context.topics.pool is None and any(origin.startswith(pool) for origin in came)
 
     def _handed_on(self, partition: Partition, part: Part, message: Message, task: Task) -> bool:
         """A record for a task that is elsewhere goes there, in the transaction that consumes it.

@@ -280,6 +280,8 @@ def _luggage(state: TaskState, number: int) -> Luggage:
 
 
 def _unpacked(state: TaskState, luggage: Luggage) -> TaskState:
+    place = state.place
+    spoken = place is not None and place.pool is not None and place.spoken
     recent = dict(state.recent_ids)
     for entry in luggage.recent:
         hashed, _, at_ms = entry.partition(" ")
@@ -290,11 +292,11 @@ def _unpacked(state: TaskState, luggage: Luggage) -> TaskState:
         epoch=max(state.epoch, luggage.epoch),
         last_slot_ms=max(state.last_slot_ms, luggage.last_slot_ms),
         not_before_ms=max(state.not_before_ms, luggage.not_before_ms),
-        paused=luggage.paused,
-        pause_reason=luggage.pause_reason,
+        paused=state.paused if spoken else luggage.paused,
+        pause_reason=state.pause_reason if spoken else luggage.pause_reason,
         recent_ids=tuple(newest),
         cancelled_to=max(state.cancelled_to, luggage.cancelled_to),
-        place=Place(luggage.number),
+        place=Place(luggage.number, spoken=spoken),
     )
 
 

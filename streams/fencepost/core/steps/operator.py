@@ -52,6 +52,9 @@ def paused(task: Task, event: Paused, now_ms: int) -> tuple[Task, tuple[Command,
     taken = take_control(task, event.offset)
     if taken is None:
         return task, ()
+    if _overtaken(taken, event.late):
+        return taken, (_left_out("pause", now_ms),)
+    taken = _said_here(taken, event.late)
     if taken.state.paused:
         return taken, ()
     task, commands = fire_slots(taken, now_ms)
@@ -69,6 +72,9 @@ def resumed(task: Task, event: Resumed, now_ms: int) -> tuple[Task, tuple[Comman
     taken = take_control(task, event.offset)
     if taken is None:
         return task, ()
+    if _overtaken(taken, event.late):
+        return taken, (_left_out("resume", now_ms),)
+    taken = _said_here(taken, event.late)
     if not taken.state.paused:
         return taken, ()
     task = taken
@@ -76,6 +82,29 @@ def resumed(task: Task, event: Resumed, now_ms: int) -> tuple[Task, tuple[Comman
     state = replace(task.state, paused=False, pause_reason=None, on_resume=OnResume.MISS)
     task, shards = _follow_shards(with_state(task, state), now_ms)
     return task, (*commands, new_history("resumed", None, now_ms, {}), *shards)
+
+
+def _overtaken(task: Task, late: bool) -> bool:
+    """Whether the task was paused or resumed here since this was sent on to a pool."""
+    return late and task.state.place is not None and task.state.place.spoken
+
+
+def _left_out(op: str, now_ms: int) -> Command:
+    return new_history("skipped", None, now_ms, {"cause": f"{op}: it was said otherwise here since, as the task moved"})
+
+
+def _said_here(task: Task, late: bool) -> Task:
+    """The namespace's word goes before what a pool still says, once the task was called back from it."""
+    place, definition = task.state.place, task.definition
+    if (
+        late
+        or place is None
+        or place.spoken
+        or place.left
+        or (definition is not None and definition.arrival is not None)
+    ):
+        return task
+    return with_state(task, replace(task.state, place=replace(place, spoken=True)))
 
 
 def _follow_shards(task: Task, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
