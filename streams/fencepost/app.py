@@ -401,6 +401,8 @@ def _definition(task: str, handler: Handler, *, overlap: Overlap | str | None = 
     if schedule is not None:
         fields["schedule"] = schedule.for_task(task)
     fields["after"] = _parents(task, fields.get("after", ()))
+    if "shard_of" in fields:
+        raise AppError(f"task {task!r}: shard_of is written by the owner of a task for its shards alone; leave it out")
     _check_fan_out(task, fields)
     if "when" in fields:
         fields["when"] = _chosen(When, "when", fields["when"])

@@ -300,6 +300,11 @@ class Client:
         for definition in definitions:
             if definition.arrival is not None:
                 raise BadRecord("is for pools, and written by Fencepost alone; leave it out", "arrival")
+            if definition.shard_of:
+                raise BadRecord(
+                    f"{definition.task!r} would be a shard: those are defined by the owner of their task; leave it out",
+                    "shard_of",
+                )
             if definition.pool is not None and definition.pool not in pools:
                 self._check_pool(definition.pool)
                 pools.add(definition.pool)

@@ -168,6 +168,13 @@ def test_a_wrong_http_request_is_named() -> None:
         Http("http://a", colour="red")
 
 
+def test_no_task_of_an_app_is_a_shard() -> None:
+    with pytest.raises(AppError, match="shard_of is written by the owner of a task"):
+        App("shop").task("a/shard/0", shard_of="a")(print)
+    with pytest.raises(AppError, match=r'map: .list. is no task it runs after; allowed: "payload"'):
+        App("shop").task("a", map="list")(print)
+
+
 def test_an_app_is_found_by_its_name(shop: str) -> None:
     assert load_app(f"{shop}:app").name == "shop"
     assert load_app(f"{shop}:Box.inner").name == "shop"

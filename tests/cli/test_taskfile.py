@@ -112,6 +112,7 @@ calendar = {weekdays_only = true, closed = [2026-12-24, "2026-12-31"]}
         ("[[task]]\nid = ''\n", "task 1: id: a task ID has at least one character"),
         (f"{GOOD}[[task]]\nid = 'report'\nhandler = {{kind = 'python', function = 'f'}}", "'report' is defined twice"),
         ("[[task]]\nid='a'\nhandler={kind='python', function='f'}\ncorn='x'", "corn"),
+        ("[[task]]\nid='a/shard/0'\nhandler={kind='python', function='f'}\nshard_of='a'", "shard_of: is written by"),
         ("[[task]]\nid='a'\nhandler={kind='python', function='f'}\ncron='61 * * * *'", "cron.*61"),
         ("[[task]]\nid='a'\nhandler={kind='python', function='f'}\ncron='* * * * *'\nat='x'", "cron and at are given"),
         ("[[task]]\nid='a'\nhandler={kind='python', function='f'}\ntime_zone='UTC'", "none of cron"),

@@ -476,3 +476,17 @@ def test_a_task_that_is_deleted_stops_the_runs_of_its_shards_where_its_overlap_p
     stopped = [command for of, command in net.log if isinstance(command, Stop)]
     assert bool(stopped) is (overlap is Overlap.CANCEL)
     assert len(net.told("end", "skipped")) == 1
+
+
+def test_what_all_shards_of_a_request_are_given_is_bounded_and_no_definition_holds_a_payload() -> None:
+    net = Net(t={"shards": 250, "payload": "x" * 60_000})
+    fan_out(net, id="fits")
+    assert len(net.told("t", "fanned_out")) == 1
+    written = [command.definition for _, command in net.log if isinstance(command, Define)]
+    assert len(written) == 250
+    assert {None if definition is None else definition.payload for definition in written} == {None}
+    fan_out(net, id="too large", payload="x" * 70_000)
+    (end,) = gathered(net)
+    assert (end["trigger"], end["outcome"], end["shards"]) == ("too large", "failed", 0)
+    assert end["error"].startswith("250 shards that are given 70,0")
+    assert "16,777,216 bytes" in end["error"]

@@ -316,3 +316,26 @@ def test_a_limits_key_that_could_have_no_owner_is_refused(key: str) -> None:
     """Its asks would become dead letters, and its tasks wait for ever."""
     error = refusal({"handler": HANDLER, "limit": {"key": key, "max_runs": 1}})
     assert error.field == "limit.key"
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ({"map": "list"}, "map"),
+        ({"map": "list", "after": ["other"]}, "map"),
+        ({"shard_of": "other"}, "shard_of"),
+        ({"shard_of": "a/shard/0"}, "shard_of"),
+    ],
+    ids=["map of nothing", "map of another", "a shard by another name", "a shard of itself"],
+)
+def test_a_map_names_what_there_is_and_a_shard_is_named_after_its_task(more: dict[str, Any], field: str) -> None:
+    body = {"handler": {"kind": "python", "function": "f"}, **more}
+    with pytest.raises(BadRecord) as raised:
+        read_definition(b"a/shard/0", json.dumps(body).encode())
+    assert raised.value.field == field
+
+
+@pytest.mark.parametrize("more", [{"map": "payload"}, {"map": "list", "after": ["list"]}, {"shard_of": "a"}], ids=str)
+def test_what_is_so_named_is_read(more: dict[str, Any]) -> None:
+    body = {"handler": {"kind": "python", "function": "f"}, **more}
+    read_definition(b"a/shard/0", json.dumps(body).encode())

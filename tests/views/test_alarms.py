@@ -209,3 +209,15 @@ def test_ids_that_are_forgotten_take_no_room_and_leave_no_alert_open() -> None:
         assert told(alarms, event("forgotten", 3, task=f"t{number}")) == [("failing:3", "cleared")]
     assert alarms.open() == []
     assert alarms._failures == {}
+
+
+def test_requests_that_ran_in_shards_and_failed_are_told_as_runs_are() -> None:
+    alarms = Alarms(LIMITS)
+    ends = [event("gathered", at_s=number, outcome="failed", shards=2, failed_shards=[1]) for number in range(3)]
+    assert told(alarms, *ends[:2], event("gathered", at_s=2, outcome="cancelled", shards=2)) == []
+    (alert,) = alarms.take(ends[2])
+    about = f"failing:{format_ms(T0 + 2000)}"
+    text = "3 failures in a row, the last: shards [1] did not succeed"
+    assert alert == Alert(about, "t", "failing", "raised", T0 + 2000, text, None, None, 3)
+    assert decode_alert(encode_alert(alert)) == alert
+    assert told(alarms, event("gathered", at_s=9, outcome="succeeded", shards=2)) == [(about, "cleared")]

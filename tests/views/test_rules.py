@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 
 from fencepost import App, AppError, SourceRecord, Trigger
+from fencepost.cli.replay import replay_of, rule_of, triggers_of
 from fencepost.codec import BadRecord, dumps, loads
 from fencepost.core.ids import partition_of
 from fencepost.kafka.topics import Topics
 from fencepost.views.condition import parse_conditions
 from fencepost.views.firing import MOST_IN_FLIGHT, MOST_LETTER_BYTES, Firing
 from fencepost.views.record import parse_path
-from fencepost.views.rule import MOST_TRIGGERS, Rule
+from fencepost.views.rule import MOST_HOPS, MOST_TRIGGERS, Rule
 from fencepost.views.rulefile import BadRule, check_names, read_rule_files
+from fencepost.views.ruling import check_sources
 from fencepost.views.template import parse_template, parse_tree
 from fencepost.wire.dead_letter import decode_dead_letter
 from fencepost.wire.trigger import read_trigger
@@ -331,3 +333,68 @@ def test_paths_are_told_apart() -> None:
     assert parse_path("headers.a.b").steps == ("a.b",)
     assert parse_path("value.a.b").steps == ("a", "b")
     assert parse_path("value").steps == ()
+
+
+# --- rules on the namespace's own runs -------------------------------------------------------------------------------
+
+
+def of_run(**fields: Any) -> SourceRecord:
+    return SourceRecord("ns.runs", 0, 7, b"t", dumps({"kind": "succeeded", "task": "t", **fields}), (), 1_000)
+
+
+@pytest.mark.parametrize("told_by", ["trigger", "cycle"])
+def test_runs_that_trigger_runs_are_counted_in_the_ids_and_come_to_an_end(told_by: str) -> None:
+    """Each run's record triggers the next: by its own trigger, or by the cycle that a task after it takes on."""
+    sending = firing(Rule("round", "ns.runs", lambda _record: "t"))
+    fields: dict[str, Any] = {}
+    for hop in range(1, MOST_HOPS + 1):
+        fired = sending.fire(of_run(**fields))
+        (trigger,) = fired.triggers
+        assert trigger.id == f"round:ns.runs:0:7:1000;hop={hop}"
+        fields = {told_by: trigger.id if told_by == "trigger" else f"run:first/{trigger.id}"}
+    fired = sending.fire(of_run(**fields))
+    assert fired.triggers == ()
+    ((name, bad),) = fired.bad
+    assert name == "round"
+    assert bad.reason.startswith(f"rule round goes round in circles: {MOST_HOPS} runs in a row")
+
+
+def test_a_replay_and_an_id_that_is_too_long_keep_the_count_and_what_does_not_trigger_is_no_circle() -> None:
+    sending = firing(Rule("r" * 100, "ns.runs", lambda record: "t" if record.value.get("again") else None))
+    assert sending.fire(of_run(trigger=f"x;hop={MOST_HOPS}")).bad == ()
+    (trigger,) = sending.fire(of_run(trigger="x;hop=3~1", again=True)).triggers
+    assert trigger.id.endswith(";hop=4")
+    elsewhere = firing(Rule("r", "orders", lambda _record: "t"))
+    (trigger,) = elsewhere.fire(record({"trigger": f"x;hop={MOST_HOPS}"})).triggers
+    assert trigger.id == "r:orders:2:41:1000"
+
+
+def test_a_rule_on_all_runs_is_refused_and_one_that_says_which_is_not(tmp_path: Path) -> None:
+    text = "[[rule]]\nname = 'a'\ntopic = 'ns.runs'\ntask = 't'\n"
+    with pytest.raises(BadRule, match=r"match is missing: each run that it triggers makes records in ns\.runs"):
+        check_sources(from_file(tmp_path, text), Topics("ns"))
+    check_sources(from_file(tmp_path, text + 'match = { "value.kind" = "succeeded" }'), Topics("ns"))
+
+
+# --- dead letters of rules -------------------------------------------------------------------------------------------
+
+
+def test_a_letter_of_a_rule_is_replayed_by_the_rule_as_it_is_now_and_nothing_goes_to_its_topic(tmp_path: Path) -> None:
+    (broken,) = from_file(tmp_path, FILE.replace("{value.id}", "{value.number}"))
+    sending = firing(broken)
+    (batch,) = sending.batches([record()])
+    (out,) = sending.outgoing(batch)
+    letter = decode_dead_letter(out.value or b"")
+    topics = Topics("ns")
+    assert rule_of(letter, topics) == "big-order"
+    with pytest.raises(ValueError, match=r"rule big-order could not use a record of orders, .* --rules FILE or --app"):
+        replay_of(letter, "0:0", topics, 16)
+    with pytest.raises(ValueError, match="no rule big-order on orders is among those given"):
+        triggers_of(letter, "big-order", [], topics, 16)
+    with pytest.raises(ValueError, match=r"rule big-order still cannot use it: .*number"):
+        triggers_of(letter, "big-order", [broken], topics, 16)
+    mended = from_file(tmp_path, FILE)
+    (again,) = triggers_of(letter, "big-order", mended, topics, 16)
+    (batch,) = firing(*mended).batches([record()])
+    (first,) = firing(*mended).outgoing(batch)
+    assert again == first  # with the ID of the first time: a replay too many triggers nothing

@@ -5,22 +5,25 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from fencepost.app import load_app
 from fencepost.cli.failures import BadInput, Failure
 from fencepost.cli.options import Bootstrap, Config, Json, Namespace, Pool, load_settings
 from fencepost.cli.output import age, emit, local_time, note, printable, say, table
-from fencepost.cli.replay import replay_of
+from fencepost.cli.replay import replay_of, rule_of, triggers_of
 from fencepost.codec import BadRecord
 from fencepost.core.task import Attempt
 from fencepost.core.times import format_ms
 from fencepost.kafka.namespace import load_namespace
-from fencepost.kafka.producer import Producer
+from fencepost.kafka.producer import Outgoing, Producer
 from fencepost.kafka.scan import scan
 from fencepost.kafka.topics import Topics
 from fencepost.settings import Settings
+from fencepost.views.rulefile import read_rule_files
 from fencepost.wire.dead_letter import DeadLetter, attempt_fields, decode_dead_letter
 
 group = typer.Typer(help="Dead letters: list, show, replay.", no_args_is_help=True)
@@ -97,36 +100,54 @@ def show(
 @group.command("replay")
 def replay(
     places: Annotated[list[str], typer.Argument(metavar="PARTITION:OFFSET", help="As `dlq list` shows them.")],
+    rules: Annotated[
+        list[Path] | None,
+        typer.Option("--rules", help="For letters of rules: files with them as they are now."),
+    ] = None,
+    app: Annotated[str | None, typer.Option("--app", help="The same: module:attribute of an App with rules.")] = None,
     config: Config = None,
     bootstrap: Bootstrap = None,
     namespace: Namespace = None,
     pool: Pool = None,
     as_json: Json = False,
 ) -> None:
-    """Send dead letters again to where they came from. They stay in the topic; the count of replays goes with them."""
-    settings = load_settings(config, bootstrap, namespace, pool=pool)
+    """Send dead letters again to where they came from. They stay in the topic; the count of replays goes with them.
+
+    Those of rules are not sent there: with --rules or --app the rule is applied again, and what it triggers is sent.
+    """
+    settings = load_settings(config, bootstrap, namespace, pool=pool, **({} if app is None else {"app": app}))
+    known = read_rule_files(rules or [])
+    if app is not None:
+        known += load_app(app).rules()
     partitions = load_namespace(settings).partitions
     topics = Topics(settings.namespace)
     items = [_find(settings, place) for place in places]
-    records = []
+    records: list[tuple[Letter, Outgoing]] = []
     for item in items:
         try:
-            records.append(replay_of(item.letter, item.place, topics, partitions))
+            name = rule_of(item.letter, topics) if known else None
+            if name is None:
+                records.append((item, replay_of(item.letter, item.place, topics, partitions)))
+                continue
+            triggers = triggers_of(item.letter, name, known, topics, partitions)
         except ValueError as error:
             raise Failure(f"{item.place} cannot be replayed: {error}") from error
+        if not triggers:
+            note(f"{item.place}: rule {name} triggers nothing of it")
+        records += [(item, out) for out in triggers]
     with Producer(settings) as producer:
-        sent = producer.send_all(records)
+        sent = producer.send_all([out for _, out in records])
     if as_json:
         emit(
             {
                 "replayed": [
                     {"place": item.place, "topic": at.topic, "partition": at.partition, "offset": at.offset}
-                    for item, at in zip(items, sent, strict=True)
+                    for (item, _), at in zip(records, sent, strict=True)
                 ]
             }
         )
         return
-    for item, at in zip(items, sent, strict=True):
+    for (item, _), at in zip(records, sent, strict=True):
         say(f"{item.place} went to {at.topic}/{at.partition}/{at.offset}, replay {item.letter.replays + 1}")
 
 

@@ -96,6 +96,8 @@ def _body(table: Mapping[str, Any]) -> dict[str, Any]:
     """The table as the JSON object of a definition record."""
     body: dict[str, Any] = {}
     schedule: dict[str, Any] = {}
+    if "shard_of" in table:
+        raise BadRecord("is written by the owner of a task for its shards alone; leave it out", "shard_of")
     for name, value in table.items():
         plain = _plain(value)
         if name in _SCHEDULE_KEYS:

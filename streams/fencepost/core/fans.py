@@ -19,12 +19,15 @@ from fencepost.core.links import MAX_SHARDS, RESULTS_BYTES, Fan, Links, Origin, 
 from fencepost.core.making import naming, new_drop, new_history, with_links, with_waiting
 from fencepost.core.recent import hash_of
 from fencepost.core.signals import CancelShard, ShardDone
+from fencepost.core.sizes import json_bytes
 from fencepost.core.task import Definition, Outcome, Overlap, Task, Work
 
 Commands = tuple[Command, ...]
 
 MAX_FANS: Final = 100  # requests of one task whose shards have not all ended, or that may come back
+PAYLOAD: Final = "payload"  # `map` over what a trigger brings
 CANCELLED: Final = Outcome.CANCELLED.value
+FAN_BYTES: Final = 16 * 1024 * 1024  # of all that the shards of one request are given, as JSON
 GATHERED: Final = "its shards were gathered"
 
 
@@ -32,6 +35,8 @@ def why_no_fan_out(definition: Definition) -> tuple[str, str] | None:
     """(field, what is wrong with it) of a definition that cannot be fanned out; None: it can."""
     if definition.shards and definition.map:
         return "map", "shards and map exclude each other; give one of them"
+    if definition.map and not definition.after and definition.map != PAYLOAD:
+        return "map", f'{definition.map!r} is no task it runs after; allowed: "payload", or a task named in after'
     if definition.map and definition.after and definition.map not in definition.after:
         return "map", f"{definition.map!r} is none of the tasks it runs after; allowed: {', '.join(definition.after)}"
     longest = len(shard_id(definition.task, MAX_SHARDS - 1).encode())
@@ -166,7 +171,7 @@ def define_shards(task: Task, definition: Definition, count: int) -> tuple[Task,
     if count <= known:
         return task, ()
     commands = tuple(
-        Define(name, shard_of(definition, task.state.task, name, paused=task.state.paused))
+        Define(name, _shard(definition, task.state.task, name, task.state.paused))
         for name in [shard_id(task.state.task, number) for number in range(known, max(count, links.shards))]
     )
     task, put = keep_links(task, replace(links, shards=max(count, links.shards), shard_definition=told))
@@ -232,7 +237,12 @@ def shard_of(definition: Definition, task_id: str, shard: str, *, paused: bool =
 
 
 def _told(definition: Definition, paused: bool) -> str:
-    return hash_of(repr(shard_of(definition, "", "", paused=paused)))
+    return hash_of(repr(_shard(definition, "", "", paused)))
+
+
+def _shard(definition: Definition, task_id: str, shard: str, paused: bool) -> Definition:
+    """Each gets its payload by its trigger: there may be hundreds of them, and a payload may be large."""
+    return replace(shard_of(definition, task_id, shard, paused=paused), payload=None)
 
 
 def _cycle(task_id: str, work: Work) -> str:
@@ -246,7 +256,7 @@ def _payloads(definition: Definition, work: Work) -> tuple[list[Any], str | None
     """One for each shard; or why there is none."""
     payload = definition.payload if work.payload is None else work.payload
     if not definition.map:
-        return [payload] * definition.shards, None
+        return [payload] * definition.shards, _too_large(definition.shards, payload, work)
     upstream = None if work.origin is None else work.origin.upstream
     items = payload if upstream is None else upstream.get(definition.map, {}).get("result")
     whose = "the payload" if upstream is None else f"the result of {definition.map}"
@@ -255,7 +265,19 @@ def _payloads(definition: Definition, work: Work) -> tuple[list[Any], str | None
     chunks = [items[at : at + definition.chunk] for at in range(0, len(items), definition.chunk)]
     if len(chunks) > MAX_SHARDS:
         return [], f"{len(items)} items in chunks of {definition.chunk} are more than {MAX_SHARDS} shards"
-    return chunks if definition.chunk > 1 else items, None
+    return chunks if definition.chunk > 1 else items, _too_large(len(chunks), None, work)
+
+
+def _too_large(shards: int, payload: Any, work: Work) -> str | None:
+    """What each shard is given is written once for each, all in one transaction."""
+    upstream = None if work.origin is None else work.origin.upstream
+    size = sum(json_bytes(part) for part in (payload, work.headers, upstream))
+    if shards * size <= FAN_BYTES:
+        return None
+    return (
+        f"{shards} shards that are given {size:,} bytes each are more than {FAN_BYTES:,} bytes: "
+        "give them the place where the data lies, or fewer shards"
+    )
 
 
 def _end(

@@ -15,7 +15,7 @@ from fencepost.core.backfills import DROP_LEFT_OUT, asked_by, drop_backfill, nex
 from fencepost.core.commands import Ask, Command, Define
 from fencepost.core.dependents import SKIPPED, SUCCEEDED, slot_cycle
 from fencepost.core.events import Trigger
-from fencepost.core.fans import call_off, gathered, keep_fan, shard_of, slot_id
+from fencepost.core.fans import FAN_BYTES, call_off, gathered, keep_fan, shard_of, slot_id
 from fencepost.core.ids import MAX_ID_BYTES
 from fencepost.core.joins import keep_links
 from fencepost.core.links import Fan, Links, Origin, Shard
@@ -23,6 +23,7 @@ from fencepost.core.making import backfilled, naming, new_history, new_work, wit
 from fencepost.core.recent import hash_of
 from fencepost.core.schedule import Schedule
 from fencepost.core.signals import ShardDone
+from fencepost.core.sizes import json_bytes
 from fencepost.core.task import Backfill, Definition, Task
 
 Commands = tuple[Command, ...]
@@ -36,6 +37,8 @@ def why_not_side_by_side(definition: Definition) -> str | None:
         return "max_runs above 1 is not for a task that is fanned out: its shards run side by side"
     if definition.pool is not None:
         return "max_runs above 1 is not for a task in a pool"
+    if MAX_RUNS * json_bytes(definition.payload) > FAN_BYTES:
+        return f"max_runs above 1 is not for a task whose payload has more than {FAN_BYTES // MAX_RUNS:,} bytes"
     if len(slot_id(definition.task, MAX_RUNS - 1).encode()) > MAX_ID_BYTES:
         return f"an ID of {MAX_ID_BYTES} bytes at most leaves no room for the IDs of a backfill with max_runs above 1"
     return None

@@ -72,6 +72,8 @@ class Alarms:
         if kind in ("deleted", "forgotten"):
             self._failures.pop(task, None)
             return [found for of in ("failing", "late", "stuck") for found in self._clear(task, event.at_ms, of, kind)]
+        if kind == "gathered":  # a request that ran in shards has ended
+            return self._gathered(event)
         if kind not in _ENDS:
             return []
         found = list(self._clear(task, event.at_ms, "stuck", kind)) if event.epoch is not None else []
@@ -82,15 +84,25 @@ class Alarms:
             found += self._clear(task, event.at_ms, "failing", "it succeeded")
         return found
 
-    def _failed(self, event: HistoryRecord) -> list[Alert]:
+    def _gathered(self, event: HistoryRecord) -> list[Alert]:
+        outcome = event.fields.get("outcome")
+        if outcome == Outcome.SUCCEEDED.value:
+            self._failures.pop(event.task, None)
+            return self._clear(event.task, event.at_ms, "failing", "it succeeded")
+        if outcome != Outcome.FAILED.value:
+            return []
+        why = event.fields.get("error") or f"shards {event.fields.get('failed_shards')} did not succeed"
+        return self._failed(event, str(why), format_ms(event.at_ms))
+
+    def _failed(self, event: HistoryRecord, why: str | None = None, about: str | None = None) -> list[Alert]:
+        """about: names the matter where no epoch does."""
         count = self._failures[event.task] = self._failures.get(event.task, 0) + 1
         if count < self._limits.failures or any(self._open_of(event.task, "failing")):
             return []
-        why = str(event.fields.get("error") or event.kind)[:_ERROR_CHARS]
+        why = (why or str(event.fields.get("error") or event.kind))[:_ERROR_CHARS]
         text = f"{count} failures in a row, the last: {why}"
-        return self._tell(
-            Alert(f"failing:{event.epoch}", event.task, "failing", RAISED, event.at_ms, text, event.epoch, None, count)
-        )
+        about = f"failing:{about or event.epoch}"
+        return self._tell(Alert(about, event.task, "failing", RAISED, event.at_ms, text, event.epoch, None, count))
 
     def _missed(self, event: HistoryRecord) -> list[Alert]:
         if event.fields.get("cause") == "paused":

@@ -65,7 +65,7 @@ class Firing:
         bad = []
         for rule in self._by_topic.get(record.topic, ()):
             try:
-                triggers += rule.apply(record)
+                triggers += rule.apply(record, self._topics.runs)
             except BadRecord as error:
                 bad.append((rule.name, error))
         return Fired(record, tuple(triggers), tuple(bad))

@@ -17,6 +17,8 @@ from fencepost.views.template import Template, Tree
 from fencepost.wire.trigger import ID_BYTES, encode_trigger
 
 MOST_TRIGGERS: Final = 50  # of one record and rule: a task remembers the last 100 IDs, and a batch must fit
+MOST_HOPS: Final = 20  # runs in a row that were triggered by runs
+_HOP = re.compile(r";hop=([0-9]{1,4})(?:~[0-9]+)?$")  # a replay from the dead letters marks the ID as well
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
@@ -84,8 +86,12 @@ class Rule:
         """How it is told: in a file, or by a function."""
         return "declared" if isinstance(self.function, Declared) else "function"
 
-    def apply(self, record: SourceRecord) -> list[Encoded]:
-        """What the record triggers by this rule, in order. Raises BadRecord, whatever went wrong in it."""
+    def apply(self, record: SourceRecord, runs: str | None = None) -> list[Encoded]:
+        """What the record triggers by this rule, in order. Raises BadRecord, whatever went wrong in it.
+
+        runs: the topic of the namespace's own history. What a rule triggers makes records there, which may trigger
+        again: the IDs count how often that went on, and it ends.
+        """
         try:
             found = _listed(self.function(record))
         except BadRecord:
@@ -94,15 +100,21 @@ class Rule:
             raise BadRecord(f"rule {self.name} raised {type(error).__name__}: {error}"[:900]) from error
         if len(found) > MOST_TRIGGERS:
             raise BadRecord(f"rule {self.name} made more than {MOST_TRIGGERS} triggers of one record")
-        return [_encoded(trigger, self._id(record, number)) for number, trigger in enumerate(found)]
+        hop = 1 + _hops(record) if found and record.topic == runs else 0
+        if hop > MOST_HOPS:
+            raise BadRecord(
+                f"rule {self.name} goes round in circles: {MOST_HOPS} runs in a row were triggered by runs through "
+                "rules; have it match only what its own triggers do not make"
+            )
+        return [_encoded(trigger, self._id(record, number, hop)) for number, trigger in enumerate(found)]
 
-    def _id(self, record: SourceRecord, number: int) -> str:
+    def _id(self, record: SourceRecord, number: int, hop: int) -> str:
         """The same for the same record, however often it is read. The time tells a topic that was made again."""
         place = f"{self.name}:{record.topic}:{record.partition}:{record.offset}:{record.timestamp}"
-        whole = f"{place}:{number}" if number else place
-        if len(whole.encode()) <= ID_BYTES:
-            return whole
-        return f"{self.name}:{hashlib.sha256(whole.encode()).hexdigest()}"
+        whole, mark = f"{place}:{number}" if number else place, f";hop={hop}" if hop else ""
+        if len(whole.encode()) + len(mark) <= ID_BYTES:
+            return whole + mark
+        return f"{self.name}:{hashlib.sha256(whole.encode()).hexdigest()}{mark}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +124,16 @@ class Encoded:
     task: str
     id: str
     value: bytes
+
+
+def _hops(record: SourceRecord) -> int:
+    """How often in a row rules made a run of a run, up to the one that this record of the history tells of.
+
+    The trigger's ID says it, also of runs after that one, whose cycle it names.
+    """
+    told = record.value if isinstance(record.value, dict) else {}
+    found = [_HOP.search(told[name]) for name in ("trigger", "cycle") if isinstance(told.get(name), str)]
+    return max((int(match[1]) for match in found if match is not None), default=0)
 
 
 def _listed(made: Iterable[Trigger | str] | Trigger | str | None) -> list[Trigger]:

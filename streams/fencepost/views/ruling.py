@@ -18,7 +18,7 @@ from fencepost.settings import Settings
 from fencepost.views.firing import Batch, Firing
 from fencepost.views.intake import Handle, Intake
 from fencepost.views.record import SourceRecord
-from fencepost.views.rule import Rule
+from fencepost.views.rule import Declared, Rule
 from fencepost.views.rulefile import BadRule, check_names
 from fencepost.views.sending import Sending
 from fencepost.views.serve import serve
@@ -34,6 +34,11 @@ def check_sources(rules: Sequence[Rule], topics: Topics) -> None:
     for rule in rules:
         if rule.topic in (topics.triggers, topics.control, topics.dead_letter, topics.state, topics.owners):
             raise BadRule(f"rule {rule.name!r}: topic {rule.topic} is written for it: it would go round in circles")
+        if rule.topic == topics.runs and isinstance(rule.function, Declared) and not rule.function.match:
+            raise BadRule(
+                f"rule {rule.name!r}: match is missing: each run that it triggers makes records in {rule.topic}, which "
+                'would trigger again; say which, such as match = { "value.kind" = "succeeded", key = "report" }'
+            )
 
 
 def run(settings: Settings, rules: Sequence[Rule], group: str, from_beginning: bool) -> int:

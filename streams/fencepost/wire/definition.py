@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from fencepost.codec import BadRecord, dumps, dumps_given, loads, loads_own
 from fencepost.core.evolve import builder
-from fencepost.core.fans import why_no_fan_out
+from fencepost.core.fans import is_shard_of, why_no_fan_out
 from fencepost.core.ids import check_task_id
 from fencepost.core.links import When
 from fencepost.core.making import named
@@ -91,6 +91,8 @@ def definition_from_json(task: str, body: dict[str, Any]) -> Definition:
 def _not_after_itself(definition: Definition) -> Definition:
     if definition.after and definition.task in definition.after:
         raise BadRecord(f"{definition.task!r} cannot run after itself", "after")
+    if definition.shard_of and not is_shard_of(definition.task, definition.shard_of):
+        raise BadRecord("is written by the owner of a task for its shards alone; leave it out", "shard_of")
     if definition.fans_out:
         why_not = why_no_fan_out(definition)
         if why_not is not None:
