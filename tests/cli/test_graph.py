@@ -135,7 +135,7 @@ def test_a_definition_with_dependencies_comes_out_as_it_went_in() -> None:
     assert (body["after"], body["when"], body["propagate_failure"]) == (["a", "b"], "any", False)
     assert definition_from_json("t", body) == given
     assert "after" not in definition_to_json(task("t"))
-    mapped = task("t", "a", map="a", chunk=3, shard_of="x")
+    mapped = task("t", "a", map="a", chunk=3)
     assert definition_from_json("t", definition_to_json(mapped)) == mapped
 
 

@@ -116,7 +116,7 @@ def sound(definition: Definition) -> Definition:
     """No task runs after itself; some of those without shards are fanned out by a list."""
     after = tuple(name for name in definition.after if name != definition.task)
     mapped = definition.chunk == 2 and not definition.shards
-    return replace(definition, after=after, map=(after[0] if after else "list") if mapped else "")
+    return replace(definition, after=after, map=(after[0] if after else "payload") if mapped else "")
 
 
 class TiedTasks(RuleBasedStateMachine):

@@ -163,6 +163,29 @@ def test_bad_source_records_are_counted_logged_and_kept_and_stop_nothing(stage: 
     assert "the record has no value.customer" in listed
 
 
+def test_a_letter_of_a_rule_is_replayed_by_the_mended_rule_and_its_topic_is_left_alone(
+    stage: Stage, source: Source
+) -> None:
+    with started(stage, "rules", "rules", str(source.file), "--from", "beginning") as rules:
+        rules.wait_ready()
+        place = produce(stage.world.bootstrap, source.topic, b"k", dumps({"kind": "created", "n": 4}), partition=0)
+        source.wait_read()
+        rules.stop()
+    assert place == (0, 0)
+    (letter,) = loads(stage.cli("dlq", "list", "--json").stdout.encode())["dead_letters"]
+    refused = stage.cli("dlq", "replay", letter["place"], expect=1)
+    assert "rule order could not use a record of" in refused.stderr
+    still = stage.cli("dlq", "replay", letter["place"], "--rules", str(source.file), expect=1)
+    assert "still cannot use it: the record has no value.customer" in still.stderr
+    mended = stage.folder / "mended.toml"
+    mended.write_text(source.file.read_text().replace("{value.customer}", "{value.n}"))
+    for _ in range(2):  # the second time with the same ID, which a task takes once
+        stage.cli("dlq", "replay", letter["place"], "--rules", str(mended))
+    first, second = source.triggers()
+    assert first == second
+    assert first.startswith(f"order:{source.topic}:0:0:")
+
+
 def test_triggers_land_by_murmur2_whoever_partitioned_the_source(stage: Stage, source: Source) -> None:
     with started(stage, "rules", "rules", str(source.file), "--from", "beginning") as rules:
         rules.wait_ready()
