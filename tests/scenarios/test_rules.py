@@ -176,7 +176,7 @@ def test_a_letter_of_a_rule_is_replayed_by_the_mended_rule_and_its_topic_is_left
     refused = stage.cli("dlq", "replay", letter["place"], expect=1)
     assert "rule order could not use a record of" in refused.stderr
     still = stage.cli("dlq", "replay", letter["place"], "--rules", str(source.file), expect=1)
-    assert "still cannot use it: the record has no value.customer" in still.stderr
+    assert "still cannot use it: task: the record has no value.customer" in still.stderr
     mended = stage.folder / "mended.toml"
     mended.write_text(source.file.read_text().replace("{value.customer}", "{value.n}"))
     for _ in range(2):  # the second time with the same ID, which a task takes once
