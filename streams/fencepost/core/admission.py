@@ -23,7 +23,7 @@ from fencepost.core.making import (
 )
 from fencepost.core.owed import drop_owed
 from fencepost.core.rank import in_order
-from fencepost.core.task import Definition, Outcome, Overlap, Status, Task, Work
+from fencepost.core.task import BACKOFF, CANCELLED, IDLE, RUNNING, Definition, Overlap, Task, Work
 
 MAX_WAITING: Final = 10_000  # of one task, buffered and delayed together
 _SUPERSEDING: Final = (Overlap.CANCEL, Overlap.TERMINATE)
@@ -38,13 +38,13 @@ def admit(
     An idle task with a request still waiting for a free runner is therefore as busy as a running one: the answer does
     not depend on how quickly a runner is found. `recorded`: the work has a record already (it was delayed).
     """
-    if task.state.status is Status.IDLE and not task.waiting:
+    if task.state.status is IDLE and not task.waiting:
         return with_waiting(task, (work,)), () if recorded else (new_put(work),)
     if not task.waiting and is_backfill(task.state.work):
         return _queue(task, work, now_ms, recorded)  # what fills up the past costs nobody a turn
     if definition.overlap in _SUPERSEDING:
         return _supersede(task, definition, work, now_ms, recorded)
-    ahead = len(task.waiting) + (task.state.status is not Status.IDLE)
+    ahead = len(task.waiting) + (task.state.status is not IDLE)
     full = _why_full(definition, ahead, len(task.waiting) + len(task.delayed))
     if full is not None:
         left = leave_out(task, work, full, now_ms)
@@ -77,12 +77,12 @@ def _supersede(
     for older in task.waiting:
         commands += (*leave_out(task, older, "overlap", now_ms), new_drop(older.seq))
     task = with_waiting(task, ())
-    if task.state.status is Status.RUNNING:
+    if task.state.status is RUNNING:
         grace_s = 0.0 if definition.overlap is Overlap.TERMINATE else definition.grace_s
         task, stop = ask_to_stop(task, "overlap", grace_s)
         commands += stop
-    elif task.state.status is Status.BACKOFF:
-        task, ended = end_work(task, Outcome.CANCELLED, "overlap", now_ms)
+    elif task.state.status is BACKOFF:
+        task, ended = end_work(task, CANCELLED, "overlap", now_ms)
         commands += ended
     if not recorded:
         commands += (waits(work, now_ms), new_put(work))

@@ -15,7 +15,7 @@ from fencepost.core.making import (
     new_history,
     new_last,
 )
-from fencepost.core.task import Attempt, Cause, Outcome, Run, Status, Task, Work
+from fencepost.core.task import IDLE, Attempt, Cause, Outcome, Run, Task, Work
 
 DROP_CHECKPOINT: Final = DropCheckpoint()
 FORGET: Final = Forget()
@@ -65,7 +65,7 @@ def finish(
         assert isinstance(record, History)
         commands += tell(task, work, outcome._value_, run.epoch, record.fields.get("result"))
     last = new_last(run.epoch, outcome, cause, now_ms)
-    ended = ended_run(state, Status.IDLE, None, None, None, settled_at_ms(task, now_ms), last)
+    ended = ended_run(state, IDLE, None, None, None, settled_at_ms(task, now_ms), last)
     return ended_task(task, ended, None), commands
 
 
@@ -102,5 +102,5 @@ def end_work(
         commands += (DROP_CHECKPOINT,)
     if task.links is not None or work.origin is not None:
         commands += tell(task, work, outcome._value_, state.epoch)
-    idle = ended_run(state, Status.IDLE, None, None, None, state.not_before_ms, state.last)
+    idle = ended_run(state, IDLE, None, None, None, state.not_before_ms, state.last)
     return ended_task(task, idle, None), commands

@@ -14,12 +14,12 @@ from typing import Final
 MAX_ID_BYTES: Final = 255
 SEPARATOR: Final = "\x1f"  # a control character, so no task ID contains it
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
-_MASK: Final = 0xFFFFFFFF
 
 
-@lru_cache(maxsize=65_536)
-def check_task_id(task_id: str) -> str:
+def check_task_id(task_id: object) -> str:
     """The ID itself, if it is one: 1 to 255 bytes of UTF-8 without control characters. Raises ValueError."""
+    if isinstance(task_id, str) and task_id.isascii() and task_id.isprintable() and 0 < len(task_id) <= MAX_ID_BYTES:
+        return task_id  # nearly all are such
     if not isinstance(task_id, str):
         raise ValueError(f"a task ID is a string, not {type(task_id).__name__}")
     if not task_id:
@@ -42,14 +42,13 @@ def murmur2(data: bytes) -> int:
     mixed = 0x9747B28C ^ length
     whole = length & ~3
     for word in unpack_from(f"<{whole >> 2}I", data):
-        word = word * 0x5BD1E995 & _MASK
-        word ^= word >> 24
-        mixed = (mixed * 0x5BD1E995 & _MASK) ^ (word * 0x5BD1E995 & _MASK)
+        word = word * 0x5BD1E995 & 0xFFFFFFFF
+        mixed = (mixed * 0x5BD1E995 ^ (word ^ word >> 24) * 0x5BD1E995) & 0xFFFFFFFF
     if whole != length:
         mixed ^= int.from_bytes(data[whole:], "little")
-        mixed = mixed * 0x5BD1E995 & _MASK
+        mixed = mixed * 0x5BD1E995 & 0xFFFFFFFF
     mixed ^= mixed >> 13
-    mixed = mixed * 0x5BD1E995 & _MASK
+    mixed = mixed * 0x5BD1E995 & 0xFFFFFFFF
     return mixed ^ mixed >> 15
 
 

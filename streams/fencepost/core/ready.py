@@ -5,7 +5,7 @@ from __future__ import annotations
 from fencepost.core.limits import due_ms
 from fencepost.core.links import Links
 from fencepost.core.owed import owes
-from fencepost.core.task import Status, Task
+from fencepost.core.task import BACKOFF, IDLE, RUNNING, Task
 from fencepost.core.time_limits import expired, first_limit_ms
 
 
@@ -25,10 +25,10 @@ def startable(task: Task, now_ms: int) -> bool:
 def wants_to_start(task: Task, now_ms: int) -> bool:
     """Whether the task could start but for its limit."""
     state = task.state
-    if state.status is Status.IDLE:
+    if state.status is IDLE:
         if not task.waiting and not owes(state):
             return False
-    elif state.status is Status.RUNNING or (state.retry_at_ms or 0) > now_ms:
+    elif state.status is RUNNING or (state.retry_at_ms or 0) > now_ms:
         return False
     definition = task.definition
     if definition is None or state.paused or state.not_before_ms > now_ms:
@@ -51,7 +51,7 @@ def why_not_startable(task: Task, now_ms: int) -> str | None:
     if startable(task, now_ms):
         return None
     state = task.state
-    if state.status is Status.RUNNING:
+    if state.status is RUNNING:
         return "a run is on"
     if task.definition is None:
         return "it is not defined"
@@ -103,6 +103,6 @@ def _own_wake_at_ms(task: Task, now_ms: int) -> int | None:
 def _start_at_ms(task: Task) -> int:
     """From when the next start is possible, as far as only time is missing; -1: not for time to say."""
     state = task.state
-    if state.status is Status.BACKOFF:
+    if state.status is BACKOFF:
         return max(state.retry_at_ms or 0, state.not_before_ms)
-    return state.not_before_ms if state.status is Status.IDLE and (task.waiting or owes(state)) else -1
+    return state.not_before_ms if state.status is IDLE and (task.waiting or owes(state)) else -1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fencepost.core.task import Definition, Status, Task, Work
+from fencepost.core.task import BACKOFF, IDLE, Definition, Task, Work
 
 WAITED_TOO_LONG: Final = "waited too long"
 TOTAL: Final = "total"
@@ -45,7 +45,7 @@ def first_limit_ms(task: Task) -> int | None:
     if definition.start_timeout_s is not None:
         times += [at_ms for work in task.waiting if (at_ms := start_by_ms(definition, work)) is not None]
     work = task.state.work
-    if definition.total_timeout_s is not None and work is not None and task.state.status is Status.BACKOFF:
+    if definition.total_timeout_s is not None and work is not None and task.state.status is BACKOFF:
         over_ms = over_by_ms(definition, work)
         times += [] if over_ms is None else [over_ms]
     return min(times, default=None)
@@ -56,7 +56,7 @@ def expired(task: Task, now_ms: int) -> bool:
     definition = task.definition
     if definition is None:
         return False
-    if task.state.status is Status.IDLE:
+    if task.state.status is IDLE:
         at_ms = start_by_ms(definition, task.waiting[0]) if task.waiting else None
     else:
         at_ms = None if task.state.work is None else over_by_ms(definition, task.state.work)

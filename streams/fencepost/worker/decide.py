@@ -12,11 +12,11 @@ from fencepost.core.forgetting import forgettable
 from fencepost.core.ids import partition_of
 from fencepost.core.making import new_ended
 from fencepost.core.ownership import Phase
-from fencepost.core.task import Cause, Outcome
+from fencepost.core.task import INTERRUPTED, SUCCEEDED, Cause, Outcome
 from fencepost.wire.work import check_checkpoint
 from fencepost.worker.batch import Batch, Part
 from fencepost.worker.context import LaneContext
-from fencepost.worker.intake import Intake, Taken
+from fencepost.worker.intake import NOT_YET, STARTED, Intake
 from fencepost.worker.orders import Refused, RunCheckpoint, RunEnded
 from fencepost.worker.partition import Partition
 
@@ -152,9 +152,9 @@ class Decisions:
 
     def _apply_end(self, partition: Partition, part: Part, ended: RunEnded, now_ms: int) -> None:
         event: Interrupted | Ended
-        if ended.outcome is Outcome.SUCCEEDED:
+        if ended.outcome is SUCCEEDED:
             event = new_ended(ended.epoch, ended.outcome, ended.result)
-        elif ended.outcome is Outcome.INTERRUPTED:
+        elif ended.outcome is INTERRUPTED:
             event = Interrupted(ended.epoch, ended.cause or Cause.STOPPED, random.uniform(-1.0, 1.0))
         else:
             event = Ended(
@@ -269,9 +269,9 @@ class Decisions:
                 queued += 1
             at_once = started < room and not partition.ready
             taken = self._intake.trigger(partition, part, start if at_once else None, now_ms)
-            if taken is Taken.NOT_YET:
+            if taken is NOT_YET:
                 break
-            if taken is Taken.STARTED:
+            if taken is STARTED:
                 started += 1
             elif started < room and partition.ready:
                 started += self._start_ready(partition, part, 1, now_ms)
@@ -286,4 +286,4 @@ def _as_ended(report: RunEnded | Refused) -> RunEnded:
     """A refused order ran nothing: to the task it was interrupted, and uses up no attempt."""
     if isinstance(report, RunEnded):
         return report
-    return RunEnded(report.task, report.epoch, Outcome.INTERRUPTED, Cause.FENCED)
+    return RunEnded(report.task, report.epoch, INTERRUPTED, Cause.FENCED)

@@ -5,8 +5,9 @@ A definition in code is never published; an ID's own record in the tasks topic g
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from functools import lru_cache
 
 from fencepost.core.making import named
@@ -21,24 +22,24 @@ class Declared:
 
     def __init__(self, definitions: Iterable[Definition], functions: Iterable[str]) -> None:
         self.exact: dict[str, Definition] = {}
-        self._patterns: list[Definition] = []
+        self._patterns: list[tuple[re.Pattern[str], Definition]] = []
         self._made: dict[str, Definition] = {}
         self.functions = frozenset(functions)
         for definition in definitions:
             if any(sign in definition.task for sign in "*?["):
-                self._patterns.append(definition)
+                self._patterns.append((re.compile(translate(definition.task)), definition))
             else:
                 self.exact[definition.task] = definition
-        self._patterns.sort(key=lambda item: len(item.task), reverse=True)
+        self._patterns.sort(key=lambda item: len(item[1].task), reverse=True)
 
     def find(self, task_id: str) -> Definition | None:
         """The definition for an ID; of several patterns the longest (the most particular) counts."""
         known = self.exact.get(task_id) or self._made.get(task_id)
         if known is not None or not self._patterns:
             return known
-        for pattern in self._patterns:
-            if fnmatchcase(task_id, pattern.task):
-                made = named(pattern, task_id)
+        for pattern, definition in self._patterns:
+            if pattern.match(task_id) is not None:
+                made = named(definition, task_id)
                 if len(self._made) >= MADE_LIMIT:
                     self._made.clear()
                 self._made[task_id] = made

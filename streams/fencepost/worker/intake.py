@@ -50,6 +50,9 @@ class Taken(Enum):
     STARTED = "started"
 
 
+NOT_YET, TAKEN, STARTED = Taken.NOT_YET, Taken.TAKEN, Taken.STARTED
+
+
 class Intake:
     """Applies records to the tasks of one partition, into one part of a batch."""
 
@@ -235,11 +238,11 @@ class Intake:
         if definition is None and task_id is not None:
             definition = self._definition(partition, task_id)
             if definition is None and not self._looked_up(partition, partition.triggers):
-                return Taken.NOT_YET
+                return NOT_YET
             if definition is not None and definition.pool is not None:
                 try:
                     if not self._has_a_place(definition):
-                        return Taken.NOT_YET
+                        return NOT_YET
                 except BadRecord as bad:
                     nowhere = bad
         partition.triggers.popleft()
@@ -259,8 +262,9 @@ class Intake:
             self._dead_letter(partition, part, message, bad)
             return Taken.ASIDE
         if known is None or known.definition is None:
-            self._meet(partition, part, trigger.task, now_ms)
-            if definition is None:  # of a shard that is gone: the task it was part of waits for a word on it
+            if definition is not None:
+                self._introduce(partition, part, trigger.task, definition, now_ms)
+            else:  # of a shard that is gone: the task it was part of waits for a word on it
                 partition.tasks.setdefault(trigger.task, partition.task(trigger.task))
             known = partition.tasks[trigger.task]
         if known.state.place is not None and self._handed_on(partition, part, message, known):
@@ -280,7 +284,7 @@ class Intake:
             commands += more
         part.add(task_id, after, commands)
         partition.put(task_id, after, now_ms)
-        return Taken.STARTED if started else Taken.TAKEN
+        return STARTED if started else TAKEN
 
     def can_run(self, partition: Partition, task_id: str, task: Task) -> bool:
         """Whether this worker has the task's handler. If not, its runs wait here, and that is said once."""
@@ -316,8 +320,13 @@ class Intake:
         if known is not None and known.definition is not None:
             return
         definition = self._definition(partition, task_id)
-        if definition is None or not self._pool_is_there(definition):
+        if definition is not None:
+            self._introduce(partition, part, task_id, definition, now_ms)
+
+    def _introduce(self, partition: Partition, part: Part, task_id: str, definition: Definition, now_ms: int) -> None:
+        if not self._pool_is_there(definition):
             return
+        known = partition.tasks.get(task_id)
         plain = (
             definition.schedule is None and not definition.paused and not definition.after and definition.pool is None
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from fencepost.core.commands import Launch
 from fencepost.core.evolve import builder
@@ -39,6 +39,7 @@ class RunOrder:
 
 
 _new_order = builder(RunOrder)
+_BATCH: Final = Overlap.BATCH
 
 
 def order_of(task_id: str, task: Task, launch: Launch, partition: int, nonce: str) -> RunOrder:
@@ -47,30 +48,30 @@ def order_of(task_id: str, task: Task, launch: Launch, partition: int, nonce: st
     assert definition is not None
     payload = work.payload if work.payload is not None else definition.payload
     payloads = None
-    if definition.overlap is Overlap.BATCH:
+    if definition.overlap is _BATCH:
         payloads = _payloads(work, definition)
         if not isinstance(definition.handler, PythonHandler):
             payload = list(payloads)  # what is no function gets them in one
     return _new_order(
-        task=task_id,
-        epoch=run.epoch,
-        attempt=run.attempt,
-        partition=partition,
-        nonce=nonce,
-        lease_ttl_s=run.lease_ttl_s,
-        handler=definition.handler,
-        payload=payload,
-        headers=work.headers,
-        scheduled_for_ms=work.slot_ms,
-        idempotency_key=f"{task_id}:{work.seq}",
-        checkpoint=launch.checkpoint,
-        timeout_s=run_limit_s(definition, work, run.started_ms),
-        grace_s=definition.grace_s,
-        isolation=definition.isolation,
-        strict_stop=definition.strict_stop,
-        heartbeat_s=definition.heartbeat_s,
-        origin=work.origin,
-        payloads=payloads,
+        task_id,
+        run.epoch,
+        run.attempt,
+        partition,
+        nonce,
+        run.lease_ttl_s,
+        definition.handler,
+        payload,
+        work.headers,
+        work.slot_ms,
+        f"{task_id}:{work.seq}",
+        launch.checkpoint,
+        run_limit_s(definition, work, run.started_ms),
+        definition.grace_s,
+        definition.isolation,
+        definition.strict_stop,
+        definition.heartbeat_s,
+        work.origin,
+        payloads,
     )
 
 

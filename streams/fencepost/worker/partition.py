@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fencepost.core.forgetting import floor_of
 from fencepost.core.machine import new_task, startable, wake_at_ms
 from fencepost.core.ownership import Holding, Phase
-from fencepost.core.task import Definition, Status, Task
+from fencepost.core.task import RUNNING, Definition, Task
 from fencepost.worker.line import Line
 from fencepost.worker.look_up import LookUp
 from fencepost.worker.orders import RunEnded
@@ -96,10 +96,11 @@ class Partition:
     def put(self, task_id: str, task: Task, now_ms: int) -> None:
         """Keep the task and plan when it needs attention next."""
         self.tasks[task_id] = task
-        if startable(task, now_ms):
+        running = task.state.status is RUNNING
+        if not running and startable(task, now_ms):
             self.make_ready(task_id, task, now_ms)
         wake_ms = wake_at_ms(task, now_ms)
-        if task.state.status is Status.RUNNING or task.group is not None:  # what it grants may be for others to start
+        if running or task.group is not None:  # what it grants may be for others to start
             self._timers.set(task_id, None)
             self._timers_running.set(task_id, wake_ms)
         else:
@@ -142,4 +143,4 @@ class Partition:
 
     def running(self) -> Iterator[Task]:
         """Tasks whose state says RUNNING."""
-        return (task for task in self.tasks.values() if task.state.status is Status.RUNNING)
+        return (task for task in self.tasks.values() if task.state.status is RUNNING)

@@ -11,7 +11,20 @@ from fencepost.core.events import Ended, Interrupted
 from fencepost.core.making import after_loss, bounded, ended_run, ended_task, new_last
 from fencepost.core.retrying import why_not_again
 from fencepost.core.steps.start import current_run
-from fencepost.core.task import Cause, Definition, OnInterruption, Outcome, Retry, Run, Status, Task, Work
+from fencepost.core.task import (
+    BACKOFF,
+    CANCELLED,
+    INTERRUPTED,
+    SUCCEEDED,
+    Cause,
+    Definition,
+    OnInterruption,
+    Outcome,
+    Retry,
+    Run,
+    Task,
+    Work,
+)
 from fencepost.core.time_limits import over_by_ms
 from fencepost.core.times import format_ms
 
@@ -31,10 +44,10 @@ def ended(task: Task, event: Ended, now_ms: int) -> tuple[Task, tuple[Command, .
         fields["cause"] = event.limit
     if event.error is not None:
         fields["error"] = bounded(event.error)
-    if outcome is Outcome.SUCCEEDED and event.result is not None:
+    if outcome is SUCCEEDED and event.result is not None:
         fields["result"] = event.result
     told, record = history_of_end(run, work, outcome, fields, now_ms)
-    if outcome is Outcome.SUCCEEDED or outcome is Outcome.CANCELLED:
+    if outcome is SUCCEEDED or outcome is CANCELLED:
         return finish(task, outcome, None, now_ms, record)
     definition = task.definition
     delay_ms = 0 if definition is None else backoff_ms(definition.retry, work.attempt, event.spread)
@@ -76,21 +89,21 @@ def interrupted(task: Task, event: Interrupted, now_ms: int) -> tuple[Task, tupl
     if run.stopping == "cancelled":
         # Somebody wanted it cancelled and it is certainly gone: that it went another way changes nothing.
         fields = {"cause": run.stop_cause or event.cause.value, "ran_on": run.lane}
-        _, record = history_of_end(run, work, Outcome.CANCELLED, fields, now_ms)
-        return finish(task, Outcome.CANCELLED, event.cause, now_ms, record)
+        _, record = history_of_end(run, work, CANCELLED, fields, now_ms)
+        return finish(task, CANCELLED, event.cause, now_ms, record)
     fields = {"cause": event.cause.value, "ran_on": run.lane}
     if event.node_fenced is not None:
         fields["node_fenced"] = event.node_fenced.value
-    told, record = history_of_end(run, work, Outcome.INTERRUPTED, fields, now_ms)
+    told, record = history_of_end(run, work, INTERRUPTED, fields, now_ms)
     policy = OnInterruption.RETRY if definition is None else definition.on_interruption
     if policy is OnInterruption.SKIP or task.state.deleted:
         # Said in so many words: an end that tells of nothing that follows would look like a request that got lost.
         told["dropped"] = "deleted" if task.state.deleted else "on_interruption = skip"
-        return finish(task, Outcome.INTERRUPTED, event.cause, now_ms, record)
+        return finish(task, INTERRUPTED, event.cause, now_ms, record)
     losses = work.losses + (event.cause is Cause.LOST)
     if losses > (_DEFAULT_LOSSES if definition is None else definition.max_losses):
         told["given_up"] = f"lost with its worker {losses} times"
-        return finish(task, Outcome.INTERRUPTED, event.cause, now_ms, record, told["given_up"])
+        return finish(task, INTERRUPTED, event.cause, now_ms, record, told["given_up"])
     resumed = policy is OnInterruption.RESUME and task.checkpoint is not None
     # The first loss may be anybody's fault; from the second on, the work may be what takes workers down.
     retry = Retry() if definition is None else definition.retry
@@ -98,10 +111,10 @@ def interrupted(task: Task, event: Interrupted, now_ms: int) -> tuple[Task, tupl
     over = None if definition is None else _over_in_total(definition, work, now_ms + delay_ms)
     if over is not None:
         told["given_up"] = over
-        return finish(task, Outcome.INTERRUPTED, event.cause, now_ms, record, over)
-    past = past_with(work, run, Outcome.INTERRUPTED, event.cause.value, now_ms)
+        return finish(task, INTERRUPTED, event.cause, now_ms, record, over)
+    past = past_with(work, run, INTERRUPTED, event.cause.value, now_ms)
     work = after_loss(work, work.attempt - 1, losses, resumed, past)
-    return _try_again(task, run, work, Outcome.INTERRUPTED, event.cause, now_ms, delay_ms, told, record)
+    return _try_again(task, run, work, INTERRUPTED, event.cause, now_ms, delay_ms, told, record)
 
 
 def _try_again(
@@ -120,7 +133,7 @@ def _try_again(
     retry_at_ms = now_ms + delay_ms
     told["retry_at"] = format_ms(max(retry_at_ms, not_before_ms))
     last = new_last(run.epoch, outcome, cause, now_ms)
-    state = ended_run(task.state, Status.BACKOFF, None, work, retry_at_ms, not_before_ms, last)
+    state = ended_run(task.state, BACKOFF, None, work, retry_at_ms, not_before_ms, last)
     if work.resumed or task.checkpoint is None:
         return ended_task(task, state, task.checkpoint), (record,)
     return ended_task(task, state, None), (record, DROP_CHECKPOINT)

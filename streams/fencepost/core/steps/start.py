@@ -31,7 +31,7 @@ from fencepost.core.making import (
 )
 from fencepost.core.owed import take_owed
 from fencepost.core.ready import why_not_startable
-from fencepost.core.task import Overlap, Run, Status, Task
+from fencepost.core.task import IDLE, RUNNING, Overlap, Run, Task
 
 
 def started(task: Task, event: Started, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
@@ -43,7 +43,7 @@ def started(task: Task, event: Started, now_ms: int) -> tuple[Task, tuple[Comman
     waiting = task.waiting
     drop = False
     more: tuple[Command, ...] = ()
-    if state.status is Status.IDLE and not waiting:
+    if state.status is IDLE and not waiting:
         if state.catching is not None:
             task, work = take_owed(task, definition, now_ms)
         else:
@@ -52,7 +52,7 @@ def started(task: Task, event: Started, now_ms: int) -> tuple[Task, tuple[Comman
             task, commands_of_fan = fan_out(with_waiting(task, (work,)), definition, now_ms)
             return task, (*more, new_put(work), *commands_of_fan)
         state = task.state
-    elif state.status is Status.IDLE:
+    elif state.status is IDLE:
         if definition.shards or definition.map:
             return fan_out(task, definition, now_ms)
         work, waiting = waiting[0], waiting[1:]
@@ -84,7 +84,7 @@ def started(task: Task, event: Started, now_ms: int) -> tuple[Task, tuple[Comman
         checkpoint = None
     launched = with_payload(work, definition.payload) if work.payload is None else work
     commands.append(new_launch(run, launched, checkpoint))
-    state = began_run(state, epoch, Status.RUNNING, run, work, None)
+    state = began_run(state, epoch, RUNNING, run, work, None)
     return started_task(task, state, waiting, checkpoint), tuple(commands)
 
 

@@ -30,6 +30,7 @@ REMEMBERED_TASKS = 200_000
 _TICK_S = 0.25
 _GUARD_GONE_WAIT_S = 1.0
 _NO_PROCESS = "no process could be started for it"
+_OWN = Isolation.OWN
 _KINDS = {"sync": Kind.SYNC, "async": Kind.ASYNC}
 
 
@@ -189,7 +190,7 @@ class GuardedRunners:
                 refusal += f" ({self._settings.app})"
         if refusal is not None or kind is None:
             self._finish(run, verdict.failed(run, refusal or ""))
-        elif run.order.isolation is Isolation.OWN or (run.order.strict_stop and not self._strict):
+        elif run.order.isolation is _OWN or (run.order.strict_stop and not self._strict):
             self._start_own(run, kind, target_of(handler))
         else:
             self._pool.add(run, kind)

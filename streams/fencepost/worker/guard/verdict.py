@@ -7,16 +7,16 @@ import signal
 from dataclasses import dataclass
 from typing import Any
 
-from fencepost.core.task import Cause, Outcome
+from fencepost.core.task import CANCELLED, INTERRUPTED, SUCCEEDED, Cause, Outcome
 from fencepost.worker.guard import wire
 from fencepost.worker.guard.control import Kind, Why
 from fencepost.worker.guard.process import Run, RunnerProcess
 from fencepost.worker.orders import Refused, RunEnded, RunReport
 
 STOP_OUTCOMES = {
-    "cancelled": Outcome.CANCELLED,
+    "cancelled": CANCELLED,
     "timed_out": Outcome.TIMED_OUT,
-    "interrupted": Outcome.INTERRUPTED,
+    "interrupted": INTERRUPTED,
 }
 
 
@@ -38,11 +38,11 @@ def said(run: Run, item: Any) -> RunReport:
     if run.stop_reason is not None:
         return stopped(run, error, exit_code)
     if code == wire.SUCCEEDED:
-        return RunEnded(task, epoch, Outcome.SUCCEEDED, None, result, None, exit_code)
+        return RunEnded(task, epoch, SUCCEEDED, None, result, None, exit_code)
     if code == wire.REFUSED:
         return Refused(task, epoch, False)
     if code == wire.FENCED:
-        return RunEnded(task, epoch, Outcome.INTERRUPTED, Cause.FENCED, None, error, exit_code)
+        return RunEnded(task, epoch, INTERRUPTED, Cause.FENCED, None, error, exit_code)
     if code == wire.TIMED_OUT:
         text = error or f"time limit of {run.order.timeout_s:g} s"
         return RunEnded(task, epoch, Outcome.TIMED_OUT, None, None, text, exit_code)
@@ -56,7 +56,7 @@ def killed(run: Run, process: RunnerProcess, death: Death) -> RunEnded:
     """The end of a run whose process is gone without a word about it."""
     task, epoch = run.order.task, run.order.epoch
     if death.why is Why.FENCED and (run.lease.number, run.life_s) in death.expired:
-        return RunEnded(task, epoch, Outcome.INTERRUPTED, Cause.FENCED)
+        return RunEnded(task, epoch, INTERRUPTED, Cause.FENCED)
     if run.stop_reason is not None:
         return stopped(run)
     if death.why is Why.LIMITED and run.token == death.token:
@@ -66,13 +66,13 @@ def killed(run: Run, process: RunnerProcess, death: Death) -> RunEnded:
     if death.why is Why.ENDED and (process.own or process.kind is not Kind.SYNC or run.token == death.current):
         return failed(run, _status_text(death.status, len(process.runs)))
     cause = Cause.STOPPED if death.why is Why.KILLED else Cause.NEIGHBOUR
-    return RunEnded(task, epoch, Outcome.INTERRUPTED, cause)
+    return RunEnded(task, epoch, INTERRUPTED, cause)
 
 
 def stopped(run: Run, error: str | None = None, exit_code: int | None = None) -> RunEnded:
     """The end of a run as what it was stopped for."""
     outcome = STOP_OUTCOMES[run.stop_reason or "interrupted"]
-    cause = (run.stop_cause or Cause.STOPPED) if outcome is Outcome.INTERRUPTED else None
+    cause = (run.stop_cause or Cause.STOPPED) if outcome is INTERRUPTED else None
     if run.limit is not None and outcome is Outcome.TIMED_OUT:
         error = error or f"no {run.limit} for {run.order.heartbeat_s:g} s"
     return RunEnded(run.order.task, run.order.epoch, outcome, cause, None, error, exit_code, limit=run.limit)
