@@ -378,8 +378,10 @@ class TaskHistory(RuleBasedStateMachine):
     def waiting_work_is_in_order(self) -> None:
         waiting = self.task.waiting
         for priority in range(10):
-            level = [work.seq for work in waiting if work.priority == priority]
+            level = [work.seq for work in waiting if work.priority == priority and not work.due_ms]
             assert level == sorted(level)
+        restored = restored_task(new_task(TASK).state, [decode_work(self.records[work.seq]) for work in waiting])
+        assert [work.seq for work in restored.waiting] == [work.seq for work in waiting if not work.due_ms]
         assert list(self.task.delayed) == sorted(self.task.delayed, key=lambda work: work.due_ms)
 
     @invariant()

@@ -14,14 +14,14 @@ from fencepost.core.batches import members_of
 from fencepost.core.commands import Command, PutWork
 from fencepost.core.ending import PAST_KEPT
 from fencepost.core.events import Signalled
-from fencepost.core.limits import Limit, Permit
+from fencepost.core.limits import Permit
 from fencepost.core.links import Origin, When
 from fencepost.core.machine import restored_task, step
 from fencepost.core.making import short
 from fencepost.core.place import Place
 from fencepost.core.recent import KEPT, hash_of, remember
+from fencepost.core.room import STATE_WORK_BYTES, escapes, needs_own_record
 from fencepost.core.signals import UpstreamDone
-from fencepost.core.steps.trigger import STATE_PAYLOAD_BYTES
 from fencepost.core.task import (
     Attempt,
     Backfill,
@@ -38,6 +38,7 @@ from fencepost.core.task import (
     TaskState,
     Work,
 )
+from fencepost.wire.limit import KEY_BYTES, read_limit
 from fencepost.wire.schema import load_schema
 from fencepost.wire.state import STATE_BYTES, decode_state, encode_state, state_stamp
 from fencepost.wire.trigger import read_trigger
@@ -142,17 +143,18 @@ def test_where_a_request_comes_from_is_kept_with_it_and_out_of_the_state_where_i
         assert restored_task(read, [decode_work(encode_work("t", work, LANE, NONCE))] if large else []).state == state
 
 
-@given(st.characters(exclude_categories=["Cs", "Cc"]), st.booleans())
-def test_no_state_is_larger_than_four_kibibytes(character: str, batched: bool) -> None:
+characters = st.sampled_from('"\\') | st.characters(exclude_categories=["Cs", "Cc"])
+
+
+@given(characters, characters, st.booleans())
+def test_no_state_is_larger_than_four_kibibytes(character: str, of_key: str, batched: bool) -> None:
     """Everything at its longest at once, made of whatever takes most room as JSON."""
-    fill = character * 255
-    while len(fill.encode()) > 255:
-        fill = fill[:-1]
+    fill = filled(character, 255)
     body = {"id": fill, "payload": ""}
-    room = STATE_PAYLOAD_BYTES - len(json.dumps(body, ensure_ascii=False).encode()) - len(fill)
+    room = STATE_WORK_BYTES - len(json.dumps(body, ensure_ascii=False).encode()) - len(fill)
     body["payload"] = (character * max(room, 0)).encode()[: max(room, 0)].decode("utf-8", "ignore")
     trigger = read_trigger(fill.encode(), json.dumps(body, ensure_ascii=False).encode(), None, 2**60, T0)
-    large = trigger.size > STATE_PAYLOAD_BYTES
+    large = needs_own_record(trigger.size, fill)
     recent: Any = ()
     for number in range(KEPT):
         recent = remember(recent, str(number), T0 + number * 860_000)
@@ -188,33 +190,55 @@ def test_no_state_is_larger_than_four_kibibytes(character: str, batched: bool) -
         Backfill("b" * 16, T0, T0, 10**6),
     )
     assert len(encode_state(state, LANE, NONCE)) <= STATE_BYTES
-    body = {"payload": "", "cycle": fill}
-    body["payload"] = "x" * (STATE_PAYLOAD_BYTES - len(json.dumps(body, ensure_ascii=False).encode()))
+    room = STATE_WORK_BYTES - escapes(fill)
+    cycle = filled(character, 255)
+    while len(json.dumps({"payload": "", "cycle": cycle}, ensure_ascii=False).encode()) > room:
+        cycle = cycle[:-1]
+    body = {"payload": "", "cycle": cycle}
+    body["payload"] = "x" * (room - len(json.dumps(body, ensure_ascii=False).encode()))
     trigger = read_trigger(fill.encode(), json.dumps(body, ensure_ascii=False).encode(), None, 2**60, T0)
+    assert not needs_own_record(trigger.size, fill)
     works = [
-        replace(alone, trigger_id=None, payload=trigger.payload, own_record=False, origin=Origin(fill)),
+        replace(alone, trigger_id=None, payload=trigger.payload, own_record=False, origin=Origin(cycle)),
         *(
             replace(alone, trigger_id=None, due_ms=0, payload=None, own_record=False, offset=-1, origin=origin)
-            for origin in joined(character)
+            for origin in joined(character, fill)
         ),
     ]
     # A task that is deleted has no schedule, so not everything goes together.
-    permit = Permit(10**9, Limit("k" * 240, 10**6, "1000/10m", 100), True)
+    permit = Permit(
+        10**9, read_limit({"key": key_of(of_key), "max_runs": 10**6, "rate": "1000/10m", "burst": 100}), True
+    )
+    place = Place(10**6, "p" * 32, "s" * 10, True)
     for one in works:
-        if character in '"\\':
-            break  # an ID of 255 quotes is 510 bytes of JSON: that and a limit's longest key do not go together
-        for tied in ({"permit": permit}, {"place": Place(10**6, "p" * 32, "s" * 10, True)}, {}):
-            value = encode_state(replace(state, work=one, deleted=False, **tied), LANE, NONCE)
-            assert len(value) <= STATE_BYTES
-            assert decode_state(value).work is not None
+        value = encode_state(replace(state, work=one, deleted=False, permit=permit, place=place), LANE, NONCE)
+        assert len(value) <= STATE_BYTES
+        assert decode_state(value).work is not None
 
 
-def joined(character: str) -> list[Origin]:
+def filled(character: str, size: int) -> str:
+    """As many of this character as have so many bytes."""
+    return character * (size // len(character.encode()))
+
+
+def key_of(character: str) -> str:
+    """The longest key of a limit made of this character."""
+    return filled(character, KEY_BYTES // (1 + escapes(character)))
+
+
+@pytest.mark.parametrize("character", ['"', "\\", "k", "ключ"])
+def test_a_key_of_a_limit_that_would_take_too_much_room_in_states_is_refused(character: str) -> None:
+    read_limit({"key": key_of(character), "max_runs": 1})
+    with pytest.raises(BadRecord, match="allowed: at most 240"):
+        read_limit({"key": key_of(character) + character, "max_runs": 1})
+
+
+def joined(character: str, child: str) -> list[Origin]:
     """Where requests come from that run after others, as far as that stands in the state: cycles, ways, parents."""
     found = []
     for parents, cycle, way in product((1, 2, 3, 4, 20), (character * 10, character * 60, character * 120), (1, 50)):
         names = tuple([f"{character}{number}" for number in range(parents)])
-        task = Task(TaskState("child"), Definition("child", PythonHandler("f"), after=names, when=When.ALL_DONE))
+        task = Task(TaskState(child), Definition(child, PythonHandler("f"), after=names, when=When.ALL_DONE))
         commands: tuple[Command, ...] = ()
         for number, parent in enumerate(names):
             told = UpstreamDone(cycle, "interrupted", (character,) * way, 10**9, result_dropped="it is too large " * 4)
@@ -222,7 +246,6 @@ def joined(character: str) -> list[Origin]:
         (work,) = [command.work for command in commands if isinstance(command, PutWork)]
         if not work.own_record and work.origin is not None:
             found.append(work.origin)
-    assert found
     return found
 
 

@@ -22,7 +22,7 @@ from fencepost.core.making import (
     with_waiting,
 )
 from fencepost.core.owed import drop_owed
-from fencepost.core.rank import in_order
+from fencepost.core.rank import behind_its_level, in_order
 from fencepost.core.task import BACKOFF, CANCELLED, IDLE, RUNNING, Definition, Overlap, Task, Work
 
 MAX_WAITING: Final = 10_000  # of one task, buffered and delayed together
@@ -60,7 +60,10 @@ def _why_full(definition: Definition, ahead: int, held: int) -> str | None:
 
 
 def _queue(task: Task, work: Work, now_ms: int, recorded: bool) -> tuple[Task, tuple[Command, ...]]:
-    commands: tuple[Command, ...] = () if recorded else (waits(work, now_ms), new_put(work))
+    commands: tuple[Command, ...] = ()
+    if not recorded:
+        work = behind_its_level(task.waiting, work)
+        commands = (waits(work, now_ms), new_put(work))
     return with_waiting(task, in_order(task.waiting, work)), commands
 
 

@@ -17,12 +17,12 @@ from fencepost.core.dependents import SKIPPED, SUCCEEDED, slot_of_cycle, tell_of
 from fencepost.core.links import KEPT_RAN, MAX_JOINS, MAX_PATH, RESULTS_BYTES, Done, Join, Links, Origin, When
 from fencepost.core.making import bounded, naming, new_history, new_work, with_links, with_state
 from fencepost.core.recent import hash_of
+from fencepost.core.room import escapes, needs_own_record
 from fencepost.core.signals import Carry, Subscribe, Unsubscribe, UpstreamDone, UpstreamMissed
 from fencepost.core.task import Definition, Task
 
 Commands = tuple[Command, ...]
 
-STATE_ORIGIN_BYTES: Final = 480  # as JSON: what is larger goes into a record of its own
 _TOLD_BYTES: Final = 160  # what a run is told of a parent, without its name and its result
 RAN_ALREADY: Final = "this cycle became a request before"
 
@@ -171,7 +171,7 @@ def _run(task: Task, definition: Definition, join: Join, now_ms: int) -> tuple[T
         0,
         now_ms,
         priority=definition.priority,
-        own_record=size > STATE_ORIGIN_BYTES,
+        own_record=needs_own_record(size, state.task),
         origin=Origin(join.cycle, join.path, upstream),
     )
     place = state.place
@@ -186,8 +186,8 @@ def _run(task: Task, definition: Definition, join: Join, now_ms: int) -> tuple[T
 
 
 def _json_bytes(text: str) -> int:
-    """In JSON, with what parts it from the next. IDs and cycles have no other characters that are escaped."""
-    return len(text.encode()) + text.count('"') + text.count("\\") + 3
+    """In JSON, with what parts it from the next."""
+    return len(text.encode()) + escapes(text) + 3
 
 
 def _told(done: Done) -> dict[str, Any]:

@@ -3,16 +3,23 @@
 Ten seconds of waiting count as one level of priority. As all that waits ages alike, the order of two requests never
 changes while they wait: it is known when they come, by `since + priority * AGE_MS`. So a request of priority 9 goes
 behind those of priority 0 that come within 90 s after it, and before all that come later: nothing starves.
+
+What that is counted from stands in the record of each request, and depends on no other. So those that are left stand in
+the same order whoever has gone, and whoever restores them; and one that comes is put in its place without sorting.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Final
 
+from fencepost.core.evolve import changer
 from fencepost.core.task import Work
 
 AGE_MS: Final = 10_000
+
+_arrived = changer(Work, "arrived_ms")
 
 
 def rank(priority: int, since_ms: int) -> int:
@@ -20,24 +27,32 @@ def rank(priority: int, since_ms: int) -> int:
     return since_ms + priority * AGE_MS
 
 
+def since_ms(work: Work) -> int:
+    """Since when it waits: what was delayed, since it was due."""
+    return max(work.due_ms, work.arrived_ms)
+
+
 def in_order(waiting: tuple[Work, ...], work: Work) -> tuple[Work, ...]:
     """`waiting`, which is in order, with `work` in its place."""
-    if not waiting or (waiting[-1].priority == work.priority and waiting[-1].seq < work.seq):
-        return (*waiting, work)
-    return line_up((*waiting, work))
+    place = bisect_right(waiting, _key(work), key=_key)
+    return (*waiting[:place], work, *waiting[place:])
+
+
+def behind_its_level(waiting: tuple[Work, ...], work: Work) -> Work:
+    """The work, which is new, as come no earlier than what waits of its level: a producer's time stamp may be anything.
+
+    To be asked before it is recorded. Only those that would stand behind it have to be looked at.
+    """
+    for other in reversed(waiting[bisect_right(waiting, _key(work), key=_key) :]):
+        if other.priority == work.priority:
+            return _arrived(work, since_ms(other))
+    return work
 
 
 def line_up(works: Iterable[Work]) -> tuple[Work, ...]:
-    """The work in the order in which it will start.
+    """The work in the order in which it will start."""
+    return tuple(sorted(works, key=_key))
 
-    Within a level that is the order of arrival, by `seq`: a producer's time stamp may be anything. Between levels the
-    ranks count, and for them nobody waits for longer than the one before it in its level.
-    """
-    since_ms: dict[int, int] = {}
-    places: list[tuple[int, int, int, Work]] = []
-    for work in sorted(works, key=lambda each: each.seq):
-        own_ms = max(work.due_ms, work.arrived_ms, since_ms.get(work.priority, 0))
-        since_ms[work.priority] = own_ms
-        places.append((rank(work.priority, own_ms), work.priority, work.seq, work))
-    places.sort(key=lambda place: place[:3])
-    return tuple([place[3] for place in places])
+
+def _key(work: Work) -> tuple[int, int, int]:
+    return rank(work.priority, since_ms(work)), work.priority, work.seq

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from fencepost.core.rank import since_ms
 from fencepost.core.task import BACKOFF, IDLE, Definition, Task, Work
 
 WAITED_TOO_LONG: Final = "waited too long"
 TOTAL: Final = "total"
+LOOKED_AT: Final = 100  # requests that wait, for when the first limit passes: this is asked at each step
 
 
 def start_by_ms(definition: Definition, work: Work) -> int | None:
@@ -17,7 +19,7 @@ def start_by_ms(definition: Definition, work: Work) -> int | None:
     """
     if definition.start_timeout_s is None:
         return None
-    return max(work.due_ms, work.arrived_ms) + round(definition.start_timeout_s * 1000)
+    return since_ms(work) + round(definition.start_timeout_s * 1000)
 
 
 def over_by_ms(definition: Definition, work: Work) -> int | None:
@@ -37,13 +39,17 @@ def run_limit_s(definition: Definition, work: Work, now_ms: int) -> float | None
 
 
 def first_limit_ms(task: Task) -> int | None:
-    """When the first limit passes of what waits; None: nothing that waits has one."""
+    """When the first limit passes of what waits; None: nothing that waits has one.
+
+    Of what waits the first few are looked at. A request behind them came at most 90 s before one of them, as priority
+    makes up for no more: where so many wait, it may be skipped so much later than its limit says, but it never starts.
+    """
     definition = task.definition
     if definition is None:
         return None
     times: list[int] = []
     if definition.start_timeout_s is not None:
-        times += [at_ms for work in task.waiting if (at_ms := start_by_ms(definition, work)) is not None]
+        times += [at_ms for work in task.waiting[:LOOKED_AT] if (at_ms := start_by_ms(definition, work)) is not None]
     work = task.state.work
     if definition.total_timeout_s is not None and work is not None and task.state.status is BACKOFF:
         over_ms = over_by_ms(definition, work)

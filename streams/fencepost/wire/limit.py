@@ -7,6 +7,7 @@ from typing import Any, Final
 from fencepost.codec import BadRecord, dumps
 from fencepost.core.ids import check_task_id
 from fencepost.core.limits import PREFIX, Claim, Limit, Permit, group_id, interval_ms
+from fencepost.core.room import escapes
 from fencepost.core.times import format_ms
 from fencepost.wire.schema import read_own
 from fencepost.wire.times import read_time
@@ -14,6 +15,7 @@ from fencepost.wire.times import read_time
 VERSION: Final = 1
 CLAIM: Final = "claim"  # the kinds in the records' keys, see core.ids.side_key
 GROUP: Final = "group"
+KEY_BYTES: Final = 240
 
 
 def read_limit(body: dict[str, Any]) -> Limit:
@@ -23,6 +25,9 @@ def read_limit(body: dict[str, Any]) -> Limit:
         check_task_id(group_id(limit.key))  # an ID that nobody can own would never be granted anything
     except ValueError as error:
         raise BadRecord(f"cannot be part of an ID, {PREFIX}KEY: {error}", "limit.key") from error
+    size = len(limit.key.encode()) + escapes(limit.key)
+    if size > KEY_BYTES:  # it stands in the state of each task that is limited by it
+        raise BadRecord(f"has {size} bytes as JSON; allowed: at most {KEY_BYTES}", "limit.key")
     if limit.max_runs is None and limit.rate is None:
         raise BadRecord("limits nothing; give max_runs, rate or both", "limit")
     if limit.rate is None and "burst" in body:

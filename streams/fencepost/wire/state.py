@@ -88,8 +88,9 @@ def _shortened(body: dict[str, Any]) -> bytes:
         if not work["past"]:
             del work["past"]
         value = dumps(body)
-    if len(value) > STATE_BYTES and body.pop("pause_reason", None) is not None:
-        value = dumps(body)
+    for fields, name in ((body, "pause_reason"), (body.get("run", {}), "stop_cause")):
+        if len(value) > STATE_BYTES and fields.pop(name, None) is not None:
+            value = dumps(body)
     return value
 
 

@@ -32,14 +32,14 @@ from fencepost.core.links import When
 from fencepost.core.making import naming, new_drop, new_history, new_put, with_state
 from fencepost.core.owed import drop_owed
 from fencepost.core.place import MAIN, Arrival, Luggage, Place
-from fencepost.core.rank import in_order
+from fencepost.core.rank import behind_its_level, in_order
 from fencepost.core.recent import KEPT
+from fencepost.core.room import needs_own_record
 from fencepost.core.signals import Carry, GaveBack, Subscribe
 from fencepost.core.slots import fingerprint_of, fire_slots
 from fencepost.core.spread import end_backfill, forget_ids
 from fencepost.core.steps import definition as here
 from fencepost.core.steps import end
-from fencepost.core.steps.trigger import STATE_PAYLOAD_BYTES
 from fencepost.core.task import Definition, Status, Task, TaskState, Work
 
 Stepped = tuple[Task, tuple[Command, ...]]
@@ -98,13 +98,15 @@ def carried(task: Task, signal: Carry, _sender: str, now_ms: int) -> Stepped:
     if state.place is not None and state.place.away and not state.place.recalled:
         on = Carry(_light(signal.work), signal.checkpoint, signal.new)
         return task, (Send(state.task, on, state.place.pool or MAIN),)
-    work = replace(signal.work, seq=state.next_seq, offset=-1, own_record=signal.size > STATE_PAYLOAD_BYTES)
+    work = replace(signal.work, seq=state.next_seq, offset=-1, own_record=needs_own_record(signal.size, state.task))
     definition = task.definition
     if definition is None:
         return task, leave_out(task, work, "deleted", now_ms)
     task = with_state(task, replace(state, next_seq=work.seq + 1))
     if signal.new:
         return admit(task, definition, work, now_ms, recorded=False)
+    if work.due_ms <= now_ms:
+        work = behind_its_level(task.waiting, work)
     commands: tuple[Command, ...] = (waits(work, now_ms), new_put(work))
     if signal.checkpoint is not None:
         task = replace(task, checkpoint=signal.checkpoint)

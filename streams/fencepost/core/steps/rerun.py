@@ -10,8 +10,9 @@ from fencepost.core.dependents import leave_out
 from fencepost.core.events import Rerun
 from fencepost.core.making import took_request, with_state
 from fencepost.core.recent import remember
+from fencepost.core.room import needs_own_record
 from fencepost.core.steps.operator import take_control
-from fencepost.core.steps.trigger import STATE_PAYLOAD_BYTES, why_undefined
+from fencepost.core.steps.trigger import why_undefined
 from fencepost.core.task import Task, Work
 
 RERUN: Final = "rerun"
@@ -38,7 +39,7 @@ def rerun(task: Task, event: Rerun, now_ms: int) -> tuple[Task, tuple[Command, .
         payload=event.payload,
         headers=event.headers,
         priority=_priority(task, event),
-        own_record=event.size > STATE_PAYLOAD_BYTES,
+        own_record=needs_own_record(event.size, state.task),
         asked_by=asked_by,
     )
     if definition is None:

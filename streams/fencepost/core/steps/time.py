@@ -11,7 +11,7 @@ from fencepost.core.making import new_drop, with_delayed, with_waiting
 from fencepost.core.slots import fire_slots
 from fencepost.core.steps.limit import grant_due
 from fencepost.core.task import Definition, Outcome, Status, Task, Work
-from fencepost.core.time_limits import TOTAL, WAITED_TOO_LONG, over_by_ms, start_by_ms
+from fencepost.core.time_limits import TOTAL, WAITED_TOO_LONG, first_limit_ms, over_by_ms, start_by_ms
 
 
 def woken(task: Task, event: Woken, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
@@ -44,6 +44,9 @@ def _past_limits(task: Task, definition: Definition, now_ms: int) -> tuple[Task,
     """What waited too long is skipped; work whose attempts took too long in all is given up. A run that is on ends so
     by its own time limit, which is never longer than what is left."""
     commands: list[Command] = []
+    first_ms = first_limit_ms(task)
+    if first_ms is None or first_ms > now_ms:
+        return task, ()
     late = [work for work in task.waiting if _waited_too_long(definition, work, now_ms)]
     if late:
         for work in late:

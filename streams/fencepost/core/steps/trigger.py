@@ -11,12 +11,12 @@ from fencepost.core.events import Trigger, Triggered
 from fencepost.core.links import Origin
 from fencepost.core.making import new_put, new_work, took_trigger, with_delayed, with_state
 from fencepost.core.recent import remember
+from fencepost.core.room import needs_own_record
 from fencepost.core.task import Definition, Task, TaskState, Work
 from fencepost.core.times import MAX_MS
 
 DUPLICATE: Final = "duplicate"
 CANCELLED: Final = "cancelled"
-STATE_PAYLOAD_BYTES: Final = 480  # what is larger does not go into the state record, which has 4 KiB at most
 
 
 def triggered(task: Task, event: Triggered, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
@@ -61,7 +61,7 @@ def _work(trigger: Trigger, definition: Definition, seq: int, now_ms: int) -> Wo
         trigger.headers,
         definition.priority if trigger.priority is None else trigger.priority,
         trigger.offset,
-        own_record=trigger.size > STATE_PAYLOAD_BYTES,
+        own_record=needs_own_record(trigger.size, trigger.task),
         replays=trigger.replays,
         origin=_origin(trigger),
         asked_by=trigger.asked_by,
