@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from fencepost.core.limits import Group
 from fencepost.core.links import Fan, Join, Links
+from fencepost.core.making import new_task_record
 from fencepost.core.rank import line_up
 from fencepost.core.task import Task, TaskState, Work
 
 
 def restored_task(
     state: TaskState,
-    works: Iterable[Work] = (),
+    works: Sequence[Work] = (),
     checkpoint: Any = None,
     links: Links | None = None,
-    joins: Iterable[Join] = (),
-    fans: Iterable[Fan] = (),
+    joins: Sequence[Join] = (),
+    fans: Sequence[Fan] = (),
     group: Group | None = None,
     left_out: tuple[int, ...] = (),
 ) -> Task:
@@ -46,10 +47,8 @@ def restored_task(
     if members and state.work is not None:
         state = replace(state, work=replace(state.work, members=tuple(members.values())))
     delayed.sort(key=lambda work: (work.due_ms, work.seq))
-    waits = tuple(sorted(joins, key=lambda join: join.number))
-    if waits:
-        links = replace(links or Links(), joins=waits)
-    gathers = tuple(sorted(fans, key=lambda fan: fan.number))
-    if gathers:
-        links = replace(links or Links(), fans=gathers)
-    return Task(state, None, line_up(waiting), checkpoint, tuple(delayed), links, group, left_out)
+    if joins:
+        links = replace(links or Links(), joins=tuple(sorted(joins, key=lambda join: join.number)))
+    if fans:
+        links = replace(links or Links(), fans=tuple(sorted(fans, key=lambda fan: fan.number)))
+    return new_task_record(state, None, line_up(waiting), checkpoint, tuple(delayed), links, group, left_out)

@@ -34,8 +34,10 @@ class Takeover:
         for name, why in (*restored.unreadable.items(), *restored.bad_definitions.items()):
             context.log.error("a record this worker cannot read is left alone", task=name, why=why)
         self._forget_other_logs(partition, restored)
+        partition.tasks.update(restored.tasks)
         for task_id, task in restored.tasks.items():
-            partition.put(task_id, task, now_ms)
+            if task.group is not None:  # the others wait for their definitions
+                partition.put(task_id, task, now_ms)
         partition.found_running = {task.state.task for task in partition.running()}
         self._find_changed_definitions(partition)
         counted_from_s = context.watch.waits_from(partition.holding.stamp, partition.holding.answered_boot_s)

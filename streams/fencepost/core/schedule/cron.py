@@ -42,20 +42,22 @@ class Cron:
     time_zone: str = "UTC"
     task: str | None = None
     _plan: CronPlan = field(init=False, repr=False, compare=False)
+    _hashed: bool = field(init=False, repr=False, compare=False)  # whether the slots depend on the task's ID
 
     def __post_init__(self) -> None:
         for name, value in (("cron", self.expression), ("time_zone", self.time_zone)):
             if not isinstance(value, str):
                 raise ScheduleError(name, f"must be a text, not {type(value).__name__}")
         fields = _fields_of(self.expression)
-        if self.task is not None and not _has_hash(fields):
+        object.__setattr__(self, "_hashed", any(one.hashed for one in fields))
+        if not self._hashed:
             object.__setattr__(self, "task", None)
         object.__setattr__(self, "_plan", _plan_of(choose(fields, self.task), self.time_zone))
 
     @property
     def needs_task(self) -> bool:
         """Whether the slots depend on the ID of the task, which is not given yet."""
-        return self.task is None and _has_hash(_fields_of(self.expression))
+        return self.task is None and self._hashed
 
     @property
     def one_shot(self) -> bool:
@@ -71,7 +73,7 @@ class Cron:
 
     def for_task(self, task: str) -> Cron:
         """The schedule as the task with this ID has it; itself where that makes no difference. Raises ScheduleError."""
-        return Cron(self.expression, self.time_zone, task) if _has_hash(_fields_of(self.expression)) else self
+        return Cron(self.expression, self.time_zone, task) if self._hashed else self
 
     @property
     def fingerprint(self) -> str:
@@ -176,10 +178,6 @@ class CronPlan:
 @lru_cache(maxsize=16_384)
 def _fields_of(expression: str) -> tuple[CronField, ...]:
     return parse_fields(expression)
-
-
-def _has_hash(fields: tuple[CronField, ...]) -> bool:
-    return any(one.hashed for one in fields)
 
 
 @lru_cache(maxsize=16_384)
