@@ -199,11 +199,11 @@ class TiedTasks(RuleBasedStateMachine):
         claims, group = sorted(map(decode_claim, of("claim")), key=lambda claim: claim.number), of("group")
         again = restored_task(
             decode_state(value),
-            map(decode_work, of("work")),
+            list(map(decode_work, of("work"))),
             decode_checkpoint(checkpoint[0]) if checkpoint else None,
             decode_links(links[0]) if links else None,
-            map(decode_join, of("join")),
-            map(decode_fan, of("fan")),
+            list(map(decode_join, of("join"))),
+            list(map(decode_fan, of("fan"))),
             Group(tuple(claims), decode_group(group[0]) if group else 0.0) if claims or group else None,
             decode_left_out(left_out[0]) if left_out else (),
         )
