@@ -15,7 +15,16 @@ from fencepost.core.limits import PREFIX
 from fencepost.core.machine import IllegalEvent, startable, step
 from fencepost.core.making import new_triggered
 from fencepost.core.place import MAIN
-from fencepost.core.signals import Carry, GaveBack, ShardDone, Subscribe, TellChildren, UpstreamDone, UpstreamMissed
+from fencepost.core.signals import (
+    Carry,
+    GaveBack,
+    ShardDone,
+    Subscribe,
+    TellChildren,
+    Unsubscribe,
+    UpstreamDone,
+    UpstreamMissed,
+)
 from fencepost.core.task import Definition, Task
 from fencepost.kafka.bounds import Bounds
 from fencepost.kafka.reader import Reader
@@ -192,6 +201,8 @@ class Intake:
                 continue
             if task_id in partition.unreadable:
                 self._dead_letter(partition, part, message, self._unreadable(task_id))
+            elif isinstance(event, Signalled) and isinstance(event.signal, Unsubscribe) and self._is_back(message):
+                continue  # the sender may have asked again since; if it did not, it says so once it is told something
             elif self._is_away(partition, part, message, task_id, now_ms, event):
                 continue
             elif isinstance(event, Signalled):

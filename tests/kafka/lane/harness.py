@@ -171,9 +171,16 @@ class World:
         assert producer.flush(20) == 0
         assert not any(failures), failures
 
-    def produce_to(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> None:
+    def produce_to(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: dict[str, bytes] | None = None,
+    ) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap})
-        producer.produce(topic, value, key, partition)
+        producer.produce(topic, value, key, partition, headers=headers or {})  # type: ignore[arg-type]
         assert producer.flush(20) == 0
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:

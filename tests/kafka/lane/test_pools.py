@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.codec import loads
+from fencepost.codec import dumps, loads
 from fencepost.core.links import When
 from fencepost.core.task import Outcome, Retry
 from fencepost.kafka.admin import BadRequest, init
@@ -244,3 +244,24 @@ def test_a_task_that_never_ran_in_its_pool_comes_back_also_if_it_was_wanted_whil
         with running(there):
             home.wait("it ran at home", lambda: started(home, task) == [1])
     assert started(there, task) == []
+
+
+def test_a_word_of_a_child_that_comes_back_from_a_pool_undoes_nothing_that_was_said_since(
+    pools: tuple[World, World, World],
+) -> None:
+    main, gpu, _ = pools
+    parent, child = main.task_on(1), main.task_on(2)
+    define(main, parent)
+    define(main, child, after=(parent,))
+    back = {"fencepost-forwarded": f"{gpu.topics.control}-1-7".encode()}
+    home = lane_of(main)
+    with running(home):
+        main.trigger(parent)
+        home.wait("the child is known", lambda: started(home, child) == [1])
+        word = {"op": "signal", "signal": {"kind": "unsubscribe"}, "from": child}
+        main.produce_to(main.topics.control, 1, parent.encode(), dumps(word), back)
+        main.produce([(main.topics.control, parent, {"op": "pause"}), (main.topics.control, parent, {"op": "resume"})])
+        home.wait("it was read", lambda: ("resumed", None) in main.kinds(parent))
+        main.trigger(parent)
+        home.wait("the child is told", lambda: started(home, child) == [1, 2])
+    assert letters(main) == []
