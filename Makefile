@@ -12,6 +12,10 @@ ARGS ?=
 banner = @printf '\n=== %s ===\n' '$(1)'
 # Tests on brokers, workers and networks mostly wait: four processes share them out as tests/spread.py says.
 WAITING := -n 4 --dist loadfile
+# Folders that a part need not read; tests/conftest.py refuses a test that a part would so overlook.
+NO_BROKER := bench cli core docs fencing model schemas simulation testing views worker
+BROKERS_ONLY := acceptance containers faults kafka scenarios
+except = $(1:%=--ignore=tests/%)
 # Tests that only compute give way to those that wait beside them.
 COMPUTING := nice -n 10
 took = printf '\n=== %s: %s s ===\n' '$@' "$$SECONDS"
@@ -69,7 +73,7 @@ test: ## All tests: those that wait on brokers beside those that compute
 .PHONY: test-fast
 test-fast: venv ## Tests that need no broker
 	$(call banner,fast tests: no broker)
-	$(call attempt,-n auto,-m 'not kafka and not faults and not containers and not acceptance and not model and not simulation')
+	$(call attempt,-n auto $(call except,$(BROKERS_ONLY)),-m 'not kafka and not faults and not containers and not acceptance and not model and not simulation')
 
 .PHONY: test-croniter
 test-croniter: venv ## The schedule tests with the newest croniter (all others have the oldest that is allowed)
@@ -79,37 +83,37 @@ test-croniter: venv ## The schedule tests with the newest croniter (all others h
 .PHONY: test-simulation
 test-simulation: venv ## 10,000 simulated histories, and a search without each safeguard
 	$(call banner,simulation: real lanes above a simulated Kafka)
-	$(call attempt,-n auto,-m simulation,$(COMPUTING))
+	$(call attempt,-n auto,-m simulation tests/simulation,$(COMPUTING))
 
 .PHONY: test-model
 test-model: venv spin ## The small cases of the model, with Spin
 	$(call banner,model tests: the ownership protocol in every order of its steps)
-	$(call attempt,-n 2,-m model,$(COMPUTING))
+	$(call attempt,-n 2,-m model tests/model,$(COMPUTING))
 
 .PHONY: test-brokers
 test-brokers: jars servers wheel ## The next four in one
 	$(call banner,tests on brokers: Kafka tests$(comma) faults$(comma) containers$(comma) acceptance)
-	$(call attempt,$(WAITING),-m 'kafka or faults or containers or acceptance')
+	$(call attempt,$(WAITING) $(call except,$(NO_BROKER)),-m 'kafka or faults or containers or acceptance')
 
 .PHONY: test-kafka
 test-kafka: jars servers ## Tests on the embedded broker (a real Apache Kafka)
 	$(call banner,Kafka tests: on the embedded Apache Kafka)
-	$(call attempt,$(WAITING),-m 'kafka and not faults')
+	$(call attempt,$(WAITING) $(call except,$(NO_BROKER)),-m 'kafka and not faults')
 
 .PHONY: test-containers
 test-containers: jars ## Tests on Kafka in a container, through testcontainers
 	$(call banner,container tests: on Apache Kafka in a container)
-	$(call attempt,-n 0,-m containers)
+	$(call attempt,-n 0,-m containers tests/containers)
 
 .PHONY: test-faults
 test-faults: jars ## Tests that break brokers, workers and the network
 	$(call banner,fault tests: brokers and workers are killed$(comma) frozen$(comma) cut off)
-	$(call attempt,$(WAITING),-m faults)
+	$(call attempt,$(WAITING) $(call except,$(NO_BROKER)),-m faults)
 
 .PHONY: test-acceptance
 test-acceptance: jars servers wheel ## Tests of the installed wheel
 	$(call banner,acceptance tests: the installed wheel)
-	$(call attempt,$(WAITING),-m acceptance)
+	$(call attempt,$(WAITING),-m acceptance tests/acceptance)
 
 comma := ,
 

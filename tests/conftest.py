@@ -38,17 +38,31 @@ MARKER_OF_FOLDER = {
     "containers": "containers",
     "acceptance": "acceptance",
 }
+# What the Makefile's parts rely on, to read no more than they run.
+NO_BROKER = frozenset(
+    ("bench", "cli", "core", "docs", "fencing", "model", "schemas", "simulation", "testing", "views", "worker")
+)
+BROKER_MARKS = frozenset({"kafka", "faults", "containers", "acceptance"})
+HOME_OF_MARKER = {name: name for name in ("simulation", "model", "containers", "acceptance")}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks tests by their folder, and by their wish for the broker, before `-m` selects."""
+    """Marks tests by their folder, and by their wish for the broker, before `-m` selects.
+
+    Raises UsageError for a test that none of the Makefile's parts would find where it is.
+    """
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
         if folder in MARKER_OF_FOLDER:
             item.add_marker(MARKER_OF_FOLDER[folder])
         elif "kafka" in getattr(item, "fixturenames", ()):
             item.add_marker("kafka")
+        for mark in item.iter_markers():
+            if (folder in NO_BROKER and mark.name in BROKER_MARKS) or HOME_OF_MARKER.get(mark.name, folder) != folder:
+                raise pytest.UsageError(
+                    f"{item.nodeid}: no part of the tests looks for `{mark.name}` in tests/{folder}"
+                )
 
 
 @pytest.hookimpl(optionalhook=True)
