@@ -155,7 +155,7 @@ def a_planted_line_is_found(witness: Path, planted: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_nothing_is_left_after_ctrl_c(stage: Stage) -> None:
     process = stage.start()
     read_until(process, "SIGKILL to ada")
@@ -166,7 +166,7 @@ def test_nothing_is_left_after_ctrl_c(stage: Stage) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_nothing_is_left_when_the_demo_is_killed(stage: Stage) -> None:
     process = stage.start()
     read_until(process, "are at work")
@@ -176,7 +176,7 @@ def test_nothing_is_left_when_the_demo_is_killed(stage: Stage) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_worker_that_ends_by_itself_fails_the_demo_and_its_last_lines_are_shown(stage: Stage) -> None:
     process = stage.start()
     begun = read_until(process, "are at work")
