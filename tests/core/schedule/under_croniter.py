@@ -33,7 +33,7 @@ def run_tests(release: str, arguments: list[str]) -> int:
     path = os.pathsep.join(filter(None, [str(folder), str(ROOT / "streams"), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path, "FENCEPOST_TEST_CRONITER": release}
     print(f"--- croniter {release} ---", flush=True)
-    command = [sys.executable, "-m", "pytest", "-q", str(HERE), *arguments]
+    command = [sys.executable, "-m", "pytest", str(HERE), *arguments]
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
 
