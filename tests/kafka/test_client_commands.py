@@ -105,8 +105,12 @@ class Shop:
             return follow.stdout.readline()
         finally:
             follow.send_signal(signal.SIGINT)
-            assert follow.wait(30) != 0
-            follow.stdout.close()
+            try:
+                assert follow.wait(60) != 0
+            finally:
+                follow.kill()
+                follow.wait()
+                follow.stdout.close()
 
     def await_event(self, task: str, act: Callable[[], object], *kinds: str) -> HistoryRecord:
         """Do something and wait for the event in the history that it leads to."""
