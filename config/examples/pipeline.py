@@ -45,3 +45,9 @@ def mail(ctx: RunContext) -> str:
 def alarm(ctx: RunContext) -> list[str]:
     """Which of them did not succeed."""
     return [task for task, end in ctx.upstream.items() if end["outcome"] != "succeeded"]
+
+
+@app.function()
+def forget(ctx: RunContext) -> str:
+    """On every worker; `ctx.worker` is this one."""
+    return f"{ctx.worker} has forgotten {ctx.cycle}"

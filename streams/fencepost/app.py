@@ -174,7 +174,7 @@ class App:
         of a definition (`lease_ttl_s`, `grace_s`, `settle_s`, `max_losses`, `catch_up`, `catch_up_s`, `priority`,
         `payload`, `buffer_limit`, `batch_limit`, `strict_stop`, `paused`, `description`, `start_timeout_s`,
         `heartbeat_s`, `total_timeout_s`, `after`, `when`, `propagate_failure`, `shards`, `map`,
-        `chunk`). Raises AppError.
+        `chunk`, `broadcast`). Raises AppError.
         """
 
         def declare(function: _F) -> _F:
@@ -443,7 +443,9 @@ def _check_fan_out(task: str, fields: Mapping[str, Any]) -> None:
         value = fields.get(name, 1)
         if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
             raise AppError(f"task {task!r}: {name} is {value!r}; allowed: 1 to {most}")
-    if _is_pattern(task) and ("shards" in fields or "map" in fields):
+    if not isinstance(fields.get("broadcast", False), bool):
+        raise AppError(f"task {task!r}: broadcast is {fields['broadcast']!r}; allowed: True, False")
+    if _is_pattern(task) and ("shards" in fields or "map" in fields or fields.get("broadcast")):
         raise AppError(f"task {task!r} is a pattern, and a pattern has no shards: give each ID its own task")
 
 

@@ -43,7 +43,8 @@ class RunContext:
 
     For a task that runs after others: `cycle` names what the run belongs to, and `upstream` has how each of them ended
     in it: {"extract": {"outcome": "succeeded", "epoch": 7, "result": …}}. A shard knows which of how many it is:
-    `shard` counts from 0 to `shards` - 1; both are None for any other run.
+    `shard` counts from 0 to `shards` - 1; both are None for any other run. `worker` is the ID of the worker that a
+    broadcast asks, and that this run is on; None for any other run.
 
     Tests may make one by hand; without a link it is never cancelled and keeps its checkpoint to itself.
     """
@@ -65,6 +66,7 @@ class RunContext:
         "shards",
         "task_id",
         "upstream",
+        "worker",
     )
 
     def __init__(
@@ -85,6 +87,7 @@ class RunContext:
         shard: int | None = None,
         shards: int | None = None,
         payloads: Sequence[Any] | None = None,
+        worker: str | None = None,
     ) -> None:
         self.task_id = task_id
         self.epoch = epoch
@@ -101,6 +104,7 @@ class RunContext:
         self.upstream = upstream if upstream is not None else {}
         self.shard = shard
         self.shards = shards
+        self.worker = worker
         self._payloads = payloads
 
     def __repr__(self) -> str:

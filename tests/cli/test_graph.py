@@ -7,10 +7,11 @@ import pytest
 from fencepost.app import App, AppError
 from fencepost.cli.apply import compare, refuse_circle
 from fencepost.cli.failures import BadInput
-from fencepost.cli.graph import draw
+from fencepost.cli.graph import _show, draw
 from fencepost.codec import BadRecord
 from fencepost.core.graph import children_of, circle, in_order, related
 from fencepost.core.links import When
+from fencepost.core.schedule import Every
 from fencepost.core.task import Definition, PythonHandler
 from fencepost.wire.definition import definition_from_json, definition_to_json
 
@@ -29,10 +30,31 @@ def test_a_graph_lists_parents_before_children_and_says_who_is_not_defined() -> 
     root, _, _, end = drawn["tasks"]
     assert root == {
         "task": "root", "defined": False, "after": [], "when": None, "schedule": None, "children": ["a", "b"],
-        "shards": 0, "map": None, "pool": None,
+        "shards": 0, "map": None, "pool": None, "broadcast": False,
     }  # fmt: skip
     assert (end["after"], end["when"], end["children"]) == (["a", "b"], "all_succeeded", [])
     assert drawn["circle"] is None
+
+
+def test_a_broadcast_is_shown_as_one_and_refused_where_it_cannot_be(capsys: pytest.CaptureFixture[str]) -> None:
+    _show(draw({"flush": task("flush", "a", broadcast=True)}))
+    assert "flush  after a  on every worker" in capsys.readouterr().out
+    app = App("x")
+    app.task("flush", broadcast=True, after="a", schedule=Every(60), name="f0")(lambda ctx: None)
+    (declared,) = app.definitions()
+    assert (declared.broadcast, declared.overlap.value) == (True, "buffer_one")
+    for number, (more, why) in enumerate(
+        [
+            ({"broadcast": 1}, "broadcast is 1; allowed: True, False"),
+            ({"broadcast": True, "shards": 2}, "shards and broadcast exclude each other"),
+            ({"broadcast": True, "pool": "gpu"}, "not together with pool yet"),
+            ({"broadcast": True, "overlap": "terminate"}, "allowed: skip, buffer_one, buffer_all"),
+        ]
+    ):
+        with pytest.raises(AppError, match=why):
+            app.task("s", name=f"f1{number}", **more)(lambda ctx: None)  # type: ignore[arg-type]
+    with pytest.raises(AppError, match="pattern"):
+        app.task("s/*", broadcast=True, name="f2")(lambda ctx: None)
 
 
 def test_a_graph_of_one_task_has_what_it_runs_after_and_what_runs_after_it() -> None:

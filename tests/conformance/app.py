@@ -94,3 +94,8 @@ def busy_at_first(ctx: RunContext) -> None:
 @app.function()
 def part(ctx: RunContext) -> dict[str, Any]:
     return {"shard": ctx.shard, "of": ctx.shards, "payload": ctx.payload}
+
+
+@app.function()
+def on_worker(ctx: RunContext) -> list[Any]:
+    return [ctx.worker, ctx.shard, ctx.shards, ctx.payload]

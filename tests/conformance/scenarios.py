@@ -493,3 +493,33 @@ def a_failed_shard_fails_the_request(bench: Bench) -> None:
     bench.define("fail_until", "parts", shards=2)
     bench.trigger(9, "parts")
     assert bench.until("gathered", task="parts").fields["outcome"] == "failed"
+
+
+@scenario
+def a_broadcast_runs_on_the_worker_and_what_runs_after_gets_its_name(bench: Bench) -> None:
+    bench.define("on_worker", "flush", broadcast=True, payload="cache")
+    bench.define("upstream", "flushed", after=(bench.id("flush"),))
+    bench.trigger(task="flush", id="one")
+    gathered = bench.until("gathered", task="flush")
+    ((asked,),) = [event.fields["workers"] for event in bench.of("fanned_out", "flush")]
+    (end,) = gathered.fields["result"]
+    assert end == {**asked, "outcome": "succeeded", "result": [asked["worker"], 0, 1, "cache"]}
+    told = bench.until("succeeded", task="flushed").fields["result"]["upstream"][bench.id("flush")]
+    assert told == {"outcome": "succeeded", "result": [end]}
+    bench.trigger(task="flush", id="two")
+    bench.until("gathered", 2, "flush")
+    part = asked["task"].removeprefix(f"{bench.name}/")
+    assert [event.fields["worker"] for event in bench.of("started", part)] == [asked["worker"]] * 2
+
+
+@scenario
+def a_broadcast_that_is_out_lets_the_next_one_wait(bench: Bench) -> None:
+    bench.define("busy", "flush", broadcast=True)
+    bench.trigger(0.4, "flush", id="one")
+    bench.until("fanned_out", task="flush")
+    bench.trigger(0.1, "flush", id="two")
+    bench.until("gathered", 2, "flush")
+    order = [(event.kind, event.fields["trigger"]) for event in bench.history("flush") if event.kind != "defined"]
+    assert order == [
+        ("fanned_out", "one"), ("triggered", "two"), ("gathered", "one"), ("fanned_out", "two"), ("gathered", "two"),
+    ]  # fmt: skip

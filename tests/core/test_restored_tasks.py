@@ -9,6 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from fencepost.core.attendance import Attendance
+from fencepost.core.broadcasts import is_for_a_worker
 from fencepost.core.commands import (
     Ask,
     Command,
@@ -108,6 +110,7 @@ definitions = st.builds(
     when=st.sampled_from(When),
     propagate_failure=st.booleans(),
     shards=st.sampled_from([0, 0, 1, 3]),
+    broadcast=st.sampled_from([False, False, True]),
     chunk=st.integers(1, 2),
 )
 
@@ -115,8 +118,14 @@ definitions = st.builds(
 def sound(definition: Definition) -> Definition:
     """No task runs after itself; some of those without shards are fanned out by a list."""
     after = tuple(name for name in definition.after if name != definition.task)
+    if definition.broadcast:
+        overlap = definition.overlap if definition.overlap in _OF_BROADCASTS else Overlap.BUFFER_ALL
+        return replace(definition, after=after, shards=0, map="", overlap=overlap)
     mapped = definition.chunk == 2 and not definition.shards
     return replace(definition, after=after, map=(after[0] if after else "payload") if mapped else "")
+
+
+_OF_BROADCASTS = (Overlap.SKIP, Overlap.BUFFER_ONE, Overlap.BUFFER_ALL)
 
 
 class TiedTasks(RuleBasedStateMachine):
@@ -285,7 +294,13 @@ class TiedTasks(RuleBasedStateMachine):
     def start(self, data: st.DataObject) -> None:
         ready = [name for name in sorted(self.tasks) if startable(self.tasks[name], self.now_ms)]
         if ready:
-            self.act(data.draw(st.sampled_from(ready)), Started("lane", "nonce", 15.0))
+            workers = data.draw(st.sets(st.sampled_from("xyz"), min_size=1))
+            there = Attendance(4, tuple((worker, number) for number, worker in enumerate(sorted(workers))))
+            started = Started("lane", "nonce", 15.0, data.draw(st.sampled_from("xyz")), data.draw(st.booleans()), there)
+            name = data.draw(st.sampled_from(ready))
+            self.act(
+                name, started if started.able or is_for_a_worker(self.tasks[name]) else replace(started, able=True)
+            )
 
     @rule(
         data=st.data(),

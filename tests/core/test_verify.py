@@ -553,3 +553,29 @@ def test_epochs_left_out_after_a_task_was_forgotten_are_the_floors_and_a_repeate
     for event in (started(2), ended(2), History("forgotten", 2, 0, {}), started(1), ended(1)):
         check.event("t", event)
     assert Kind.BACKWARDS in [finding.kind for finding in check.finish()[0]]
+
+
+def test_a_part_of_a_broadcast_that_ran_on_another_worker_than_it_was_asked_of_is_found() -> None:
+    def check_of(*lanes: str) -> list[Finding]:
+        checker = PartitionCheck(True, {}, {}, ("n", False))
+        for epoch, lane in enumerate(lanes, 1):
+            stamp = Stamp(lane, "n")
+            checker.event("t/on/0.1", started(epoch, cycle=f"c{epoch}", worker="a/b"), 2 * epoch, stamp)
+            checker.event("t/on/0.1", ended(epoch, cycle=f"c{epoch}"), 2 * epoch + 1, stamp)
+        checker.state(TaskState("t/on/0.1", len(lanes)))
+        return checker.finish()[0]
+
+    assert check_of("a/b/0/x", "a/b/1/y") == []
+    (found,) = check_of("a/b/0/x", "a/0/x")
+    assert (found.kind, found.epoch, offsets(found)) == (Kind.ELSEWHERE, 2, [("runs", 4)])
+
+
+def test_what_a_broadcast_leaves_behind_is_no_loss() -> None:
+    """A run that was to be tried again, on a partition that another worker has by then, is ended there."""
+    history = [
+        started(1, cycle="c", worker="a"), ended(1, "interrupted", cycle="c", retry_at="2026-01-01T00:00:00.000Z"),
+        History("interrupted", 1, 0, {"attempt": 0, "cycle": "c", "cause": "its partition is another worker's now"}),
+        History("skipped", None, 0, {"cycle": "d", "cause": "its partition is another worker's now"}),
+    ]  # fmt: skip
+    assert check(history, state(1)) == []
+    assert [found.kind for found in check(history[:2], state(1))] == [Kind.DROPPED]

@@ -155,3 +155,31 @@ def test_a_worker_that_dies_at_the_end_of_a_shard_neither_loses_nor_doubles_what
     stage.wait(
         "its shards are deleted", lambda: all((stage.world.state(s) or {}).get("deleted") for s in shards), LIMIT_S
     )
+
+
+def test_a_broadcast_is_run_once_by_each_worker_and_not_made_up_for_one_that_is_killed(
+    stage_of: Callable[..., Stage],
+) -> None:
+    stage = stage_of(partitions=6)
+    stage.start("dies")
+    stage.start("stays")
+    stage.all_hold("dies", "stays")
+    task = stage.task_of("stays", "cast/")
+    end = f"end of {task}"
+    stage.define(python_task(end, after=(task,)), python_task(task, broadcast=True, retry=Retry(attempts=3)))
+    stage.client.trigger(task, id="one")
+    first = stage.wait_kind(task, "gathered")
+    assert [item["outcome"] for item in first["result"]] == ["succeeded", "succeeded"]
+    parts = {stage.holder(item["task"]): item["task"] for item in first["result"]}
+    assert parts.keys() == {"dies", "stays"}
+    stage.client.trigger(task, payload={"seconds": 600}, id="two")
+    stage.wait("it runs where it will be lost", lambda: len(stage.began(parts["dies"])) == 2, LIMIT_S)
+    stage.workers["dies"].kill()
+    stage.client.cancel(parts["stays"])
+    second = stage.wait("it is gathered", lambda: [e for e in stage.world.history(task) if e["kind"] == "gathered"][1:])
+    ends = {item["worker"]: item["outcome"] for item in second[0]["result"]}
+    by_name = {name: item["worker"] for item in first["result"] for name, part in parts.items() if part == item["task"]}
+    assert ends == {by_name["dies"]: "left", by_name["stays"]: "cancelled"}
+    assert len(stage.began(parts["dies"])) == 2, "nobody else ran it"
+    stage.check_no_overlap()
+    assert "the promise holds" in stage.cli("verify").stdout

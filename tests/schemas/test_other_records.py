@@ -20,6 +20,7 @@ from fencepost.core.signals import (
     GiveBack,
     Grant,
     ShardDone,
+    ShardMoved,
     Subscribe,
     TellChildren,
     Unsubscribe,
@@ -46,6 +47,7 @@ SIGNALS: dict[str, Any] = {
     "gave_back": GaveBack(2, 9, T0, T0, True, "lunch", "every 60", ("abcdefghij 1700000000000",), 3),
     "upstream_done": UpstreamDone("slot:2026-11-30T02:00:00.000Z", "failed", ("a", "b"), 7, {"n": 1}, None, True),
     "upstream_missed": UpstreamMissed(T0, T0 + 60_000, True),
+    "shard_moved": ShardMoved("slot:2026-11-30T02:00:00.000Z", 4, 0, 2, 1),
     "shard_done": ShardDone("slot:2026-11-30T02:00:00.000Z", 4, 0, "succeeded", 7, None, "too large"),
     "cancel_shard": CancelShard((4, 7), "no longer wanted", True),
 }

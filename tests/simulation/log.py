@@ -19,6 +19,7 @@ class Piece:
 
     first: int
     committed: bool | None = None
+    ended_ms: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -86,7 +87,7 @@ class Log:
         piece = self.open.pop(producer, None)
         if piece is None:
             return
-        piece.committed = committed
+        piece.committed, piece.ended_ms = committed, at_ms
         self.entries.append(Entry(len(self.entries), None, None, None, at_ms, None, marker=True))
         self._tell()
 

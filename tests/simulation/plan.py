@@ -24,6 +24,9 @@ _DEPENDENTS_SHARE = 0.1
 #: Tasks that are forgotten when they were idle for a moment. Drawn for itself too.
 FORGETTING = "forgetting"
 _FORGETTING_SHARE = 0.05
+#: Tasks that run on every worker. Drawn for itself too.
+BROADCASTS = "broadcasts"
+_BROADCASTS_SHARE = 0.05
 #: Tasks that share a limit. Drawn for itself too.
 LIMITS = "limits"
 _LIMITS_SHARE = 0.05
@@ -32,7 +35,7 @@ POOLS = "pools"
 _POOLS_SHARE = 0.05
 POOL = "gpu"
 _ALL_THERE_S = 3.0  # by then the first owners have taken all definitions
-ALL_THEMES = frozenset({*THEMES, DEPENDENTS, FORGETTING, LIMITS, POOLS})
+ALL_THEMES = frozenset({*THEMES, DEPENDENTS, FORGETTING, LIMITS, POOLS, BROADCASTS})
 #: Requests that a fault may wait for; the empty text: any but heartbeats.
 KINDS = (
     "", "", "", "EndTxn", "EndTxn", "TxnOffsetCommit", "TxnOffsetCommit", "Produce", "AddPartitionsToTxn",
@@ -74,6 +77,11 @@ _ACTIONS: dict[str, tuple[str, ...]] = {
     "pools": (
         "kill", "kill", "kill_all", "kill_guard", "pause", "evict", "evict", "shuffle", "join", "late_end",
         "lose_answer", "hold", "reset", "slow_markers", "slow_markers", "compact",
+    ),
+    # Between the look at who is there and the start on each of them everything may change hands.
+    "broadcasts": (
+        "kill", "kill", "kill_all", "kill_guard", "evict", "evict", "shuffle", "shuffle", "join", "join", "stop",
+        "pause", "cut", "late_end", "lose_answer", "hold", "slow_markers", "compact",
     ),
     # Between the end of a parent and the start of its child everything may change hands.
     "dependents": (
@@ -147,6 +155,8 @@ def draw(seed: int, theme: str | None = None) -> Plan:
             theme = LIMITS
         elif Random(f"pools {seed}").random() < _POOLS_SHARE:
             theme = POOLS
+        elif Random(f"broadcasts {seed}").random() < _BROADCASTS_SHARE:
+            theme = BROADCASTS
     newer = random.random() < 0.5
     rate_error = random.choice((0.001, 0.02, 0.1))
     settings = _settings(random, newer, rate_error)
@@ -164,6 +174,10 @@ def draw(seed: int, theme: str | None = None) -> Plan:
     if theme == DEPENDENTS:
         names = _names(random, partitions, random.choice((2, 3, 4)))
         lengths_s = {name: random.choice(((0.01, 0.2), (0.05, 2.0))) for name in names}
+    if theme == BROADCASTS:
+        partitions, seats = random.choice((2, 3, 4)), random.choice((2, 3))
+        names = _names(random, partitions, random.choice((1, 2)))
+        lengths_s = {name: random.choice(((0.01, 0.2), (0.05, 2.0), (1.0, 5.0))) for name in names}
     if theme == FORGETTING:
         lengths_s = {name: random.choice(((0.01, 0.2), (0.05, 1.0))) for name in names}
         settings = replace(settings, forget_after_s=random.choice((0.2, 1.0)))
@@ -189,6 +203,8 @@ def draw(seed: int, theme: str | None = None) -> Plan:
     if theme == LIMITS:
         limit = Limit("db", max_runs=random.choice((1, 1, 2)), rate=random.choice((None, None, None, "5/s")))
         definitions = tuple(replace(each, schedule=None, limit=limit) for each in definitions)
+    if theme == BROADCASTS:
+        definitions = tuple(_broadcast(random, each) for each in definitions)
     active_s = random.uniform(8.0, 16.0)
     beyond = theme == "drift"
     published = tuple(name for name in names if random.random() < (0.8 if theme == "deletions" else 0.2))
@@ -196,7 +212,10 @@ def draw(seed: int, theme: str | None = None) -> Plan:
         published = ()
     if theme == POOLS:
         published = names
-    if theme == DEPENDENTS:  # a deletion breaks off cycles, and what then must come about is a matter of microseconds
+    if theme in (
+        DEPENDENTS,
+        BROADCASTS,
+    ):  # a deletion breaks off cycles, and what then must come about is a matter of microseconds
         published = ()
     plan = Plan(
         seed=seed,
@@ -309,6 +328,12 @@ def _dependents(random: Random, definitions: tuple[Definition, ...]) -> tuple[De
             )
         )
     return tuple([replace(each, shards=random.choice((1, 2, 3))) if random.random() < 0.3 else each for each in out])
+
+
+def _broadcast(random: Random, definition: Definition) -> Definition:
+    schedule = Every(random.choice((3.0, 5.0))) if definition.schedule is not None else None
+    overlap = random.choice((Overlap.BUFFER_ALL, Overlap.BUFFER_ONE, Overlap.SKIP))
+    return replace(definition, broadcast=True, schedule=schedule, overlap=overlap)
 
 
 def _requests(

@@ -151,7 +151,7 @@ class World:
 
     def plan_of_run(self, task: str) -> tuple[int, bool]:
         """How long a run of the task takes (microseconds by its machine's clock), and whether it fails then."""
-        shortest_s, longest_s = self.plan.lengths_s[task.partition("/shard/")[0]]
+        shortest_s, longest_s = self.plan.lengths_s[task.partition("/shard/")[0].partition("/on/")[0]]
         failing = self.plan.failing
         if self.faults.over:  # what waits is to be done soon
             shortest_s, longest_s, failing = 0.01, 0.2, 0.0

@@ -70,6 +70,10 @@ def test_the_pipeline_ends_in_a_mail_every_night(pipeline: App) -> None:
             0,
         ]
         assert [run.result for run in made.runs("pictures/alarm")] == [[]]
+        (forgotten,) = [event for event in made.history("pictures/forget") if event.kind == "gathered"]
+        assert [(end["worker"], end["result"]) for end in forgotten.fields["result"]] == [
+            ("world", "world has forgotten slot:2026-01-02T00:00:00.000Z")
+        ]
         assert findings(made) == []
 
 

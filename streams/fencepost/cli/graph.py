@@ -62,6 +62,7 @@ def draw(defined: Mapping[str, Definition], only: str | None = None) -> dict[str
                 "shards": 0 if definition is None else definition.shards,
                 "map": None if definition is None or not definition.map else definition.map,
                 "pool": None if definition is None else definition.pool,
+                "broadcast": definition is not None and definition.broadcast,
             }
         )
     way = circle(after)
@@ -85,6 +86,8 @@ def _show(document: Mapping[str, Any]) -> None:
             told.append(f"a shard for each item of {item['map']}")
         if item["pool"] is not None:
             told.append(f"in pool {item['pool']}")
+        if item["broadcast"]:
+            told.append("on every worker")
         if item["when"] not in (None, "all_succeeded"):
             told.append(f"({item['when']})")
         say("  ".join(told))

@@ -38,13 +38,14 @@ def admit(
     An idle task with a request still waiting for a free runner is therefore as busy as a running one: the answer does
     not depend on how quickly a runner is found. `recorded`: the work has a record already (it was delayed).
     """
-    if task.state.status is IDLE and not task.waiting:
+    idle = task.state.status is IDLE and (task.links is None or not task.links.broadcasting)
+    if idle and not task.waiting:
         return with_waiting(task, (work,)), () if recorded else (new_put(work),)
     if not task.waiting and is_backfill(task.state.work):
         return _queue(task, work, now_ms, recorded)  # what fills up the past costs nobody a turn
     if definition.overlap in _SUPERSEDING:
         return _supersede(task, definition, work, now_ms, recorded)
-    ahead = len(task.waiting) + (task.state.status is not IDLE)
+    ahead = len(task.waiting) + (not idle)
     full = _why_full(definition, ahead, len(task.waiting) + len(task.delayed))
     if full is not None:
         left = leave_out(task, work, full, now_ms)

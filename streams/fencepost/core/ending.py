@@ -87,9 +87,17 @@ def settled_at_ms(task: Task, now_ms: int) -> int:
 
 
 def end_work(
-    task: Task, outcome: Outcome, cause: str, now_ms: int, given_up: str | None = None
+    task: Task,
+    outcome: Outcome,
+    cause: str,
+    now_ms: int,
+    given_up: str | None = None,
+    word: tuple[Command, ...] | None = None,
 ) -> tuple[Task, tuple[Command, ...]]:
-    """Work that waits for its next attempt ends without one (cancelled, superseded, deleted, over its time)."""
+    """Work that waits for its next attempt ends without one (cancelled, superseded, deleted, over its time).
+
+    word: what others are told instead of that.
+    """
     state, work = task.state, task.state.work
     assert work is not None
     fields = {"attempt": work.attempt, **naming(work), "cause": cause}
@@ -100,7 +108,9 @@ def end_work(
     commands += _drop_records(work)
     if task.checkpoint is not None:
         commands += (DROP_CHECKPOINT,)
-    if task.links is not None or work.origin is not None:
+    if word is not None:
+        commands += word
+    elif task.links is not None or work.origin is not None:
         commands += tell(task, work, outcome._value_, state.epoch)
     idle = ended_run(state, IDLE, None, None, None, state.not_before_ms, state.last)
     return ended_task(task, idle, None), commands

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from fencepost.core.attendance import Attendance
 from fencepost.core.links import Shard
 from fencepost.core.signals import Signal
 from fencepost.core.task import Cause, Definition, NodeFenced, OnResume, Outcome
@@ -61,11 +62,18 @@ class Woken:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A runner is free for the task and the lane decides to start it. Legal only if `startable(task, now)`."""
+    """A runner is free for the task and the lane decides to start it. Legal only if `startable(task, now)`.
+
+    `worker` is the lane's, and `able` whether it has the task's handler: without it only what a broadcast asks of a
+    worker may be started, which then ends. `attendance`: who is there, for a task that broadcasts.
+    """
 
     lane: str
     nonce: str
     lease_ttl_s: float
+    worker: str = ""
+    able: bool = True
+    attendance: Attendance | None = None
 
 
 @dataclass(frozen=True, slots=True)

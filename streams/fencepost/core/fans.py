@@ -7,13 +7,16 @@ transaction that records the fan-out; each tells the end of its request by a sig
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final
 
 from fencepost.core.commands import Ask, Command, Define, DropFan, PutFan, Send
 from fencepost.core.dependents import SUCCEEDED, cycle_of, leave_out, tell
 from fencepost.core.events import Trigger
-from fencepost.core.ids import MAX_ID_BYTES
+from fencepost.core.ids import MAX_ID_BYTES, murmur2
 from fencepost.core.joins import keep_links, left_out_of_cycle
 from fencepost.core.links import MAX_SHARDS, RESULTS_BYTES, Fan, Links, Origin, Shard, ShardEnd
 from fencepost.core.making import naming, new_drop, new_history, with_links, with_waiting
@@ -24,24 +27,42 @@ from fencepost.core.task import Definition, Outcome, Overlap, Task, Work
 
 Commands = tuple[Command, ...]
 
+LEFT: Final = "left"  # how a worker ended that a broadcast asked, and that was gone before it had run
 MAX_FANS: Final = 100  # requests of one task whose shards have not all ended, or that may come back
 PAYLOAD: Final = "payload"  # `map` over what a trigger brings
 CANCELLED: Final = Outcome.CANCELLED.value
 FAN_BYTES: Final = 16 * 1024 * 1024  # of all that the shards of one request are given, as JSON
 GATHERED: Final = "its shards were gathered"
+_SHARD_BYTES: Final = len(f"/shard/{MAX_SHARDS - 1}")
+_ON_BYTES: Final = len("/on/99999.999999")
 
 
 def why_no_fan_out(definition: Definition) -> tuple[str, str] | None:
     """(field, what is wrong with it) of a definition that cannot be fanned out; None: it can."""
+    if definition.broadcast:
+        why_not = _why_no_broadcast(definition)
+        if why_not is not None:
+            return why_not
     if definition.shards and definition.map:
         return "map", "shards and map exclude each other; give one of them"
     if definition.map and not definition.after and definition.map != PAYLOAD:
         return "map", f'{definition.map!r} is no task it runs after; allowed: "payload", or a task named in after'
     if definition.map and definition.after and definition.map not in definition.after:
         return "map", f"{definition.map!r} is none of the tasks it runs after; allowed: {', '.join(definition.after)}"
-    longest = len(shard_id(definition.task, MAX_SHARDS - 1).encode())
+    longest = len(definition.task.encode()) + (_ON_BYTES if definition.broadcast else _SHARD_BYTES)
     if longest > MAX_ID_BYTES:
         return "task", f"an ID of {MAX_ID_BYTES} bytes at most leaves no room for the names of its shards"
+    return None
+
+
+def _why_no_broadcast(definition: Definition) -> tuple[str, str] | None:
+    for name in ("shards", "map"):
+        if getattr(definition, name):
+            return name, f"{name} and broadcast exclude each other; give one of them"
+    if definition.pool is not None:
+        return "broadcast", "not together with pool yet; a broadcast goes to the workers of the namespace itself"
+    if definition.overlap in (Overlap.CANCEL, Overlap.TERMINATE, Overlap.BATCH):
+        return "overlap", f"{definition.overlap.value!r} is not for a broadcast; allowed: skip, buffer_one, buffer_all"
     return None
 
 
@@ -57,7 +78,29 @@ def slot_id(task_id: str, place: int) -> str:
 
 def is_shard_of(task_id: str, parent: str) -> bool:
     """Whether an ID is that of a shard of the task, or of its backfills."""
-    return task_id.startswith((f"{parent}/shard/", f"{parent}/backfill/"))
+    return task_id.startswith((f"{parent}/shard/", f"{parent}/backfill/", f"{parent}/on/"))
+
+
+def on_id(task_id: str, at: str) -> str:
+    """The ID of a shard of a broadcast; `at` says which partition it is on, see `place_on`."""
+    return f"{task_id}/on/{at}"
+
+
+@lru_cache(maxsize=4096)
+def place_on(task_id: str, partition: int, partitions: int) -> str:
+    """What makes an ID that lies on this very partition: its number, a dot, and the first number that fits."""
+    for number in itertools.count():
+        at = f"{partition}.{number}"
+        if (murmur2(on_id(task_id, at).encode()) & 0x7FFFFFFF) % partitions == partition:
+            return at
+    raise AssertionError("a hash that misses a partition for ever")
+
+
+def id_of(task_id: str, fan: Fan, shard: int) -> str:
+    """The ID that a shard of the request has by now."""
+    if fan.place is not None:
+        return slot_id(task_id, fan.place)
+    return on_id(task_id, fan.targets[shard].at) if fan.targets else shard_id(task_id, shard)
 
 
 def fan_out(task: Task, definition: Definition, now_ms: int) -> tuple[Task, Commands]:
@@ -73,15 +116,15 @@ def fan_out(task: Task, definition: Definition, now_ms: int) -> tuple[Task, Comm
     payloads, problem = _payloads(definition, work)
     if problem is None and len(links.fans) >= MAX_FANS and not any(fan.failed for fan in links.fans):
         return task, (*commands, *leave_out(task, work, f"{MAX_FANS} requests wait for their shards", now_ms))
-    origin = work.origin or Origin(_cycle(task.state.task, work))
+    origin = work.origin or Origin(cycle_begun(task.state.task, work))
     kept = replace(work, payload=None, headers=None, own_record=False, origin=replace(origin, upstream=None))
     fan = Fan(work.seq, len(payloads), now_ms, kept)
     told = {**naming(kept), "shards": fan.shards}
     if problem is not None:
-        return _end(task, fan, "failed", now_ms, {"shards": 0, "error": problem}, commands)
+        return end_fan(task, fan, "failed", now_ms, {"shards": 0, "error": problem}, commands)
     commands += (new_history("fanned_out", None, now_ms, told),)
     if not payloads:
-        return _end(task, fan, SUCCEEDED, now_ms, {"shards": 0}, commands)
+        return end_fan(task, fan, SUCCEEDED, now_ms, {"shards": 0}, commands)
     task, defined = define_shards(task, definition, fan.shards)
     passed = origin.upstream if not definition.map else None
     asked = tuple(
@@ -110,19 +153,29 @@ def gathered(task: Task, signal: ShardDone, sender: str, now_ms: int) -> tuple[T
         return task, ()
     if fan is None or not 0 <= signal.shard < fan.shards:
         return task, (left_out_of_cycle(signal.cycle, sender, GATHERED, now_ms),)
-    fan = _with_end(fan, signal)
+    return gather(task, _with_end(fan, signal), now_ms)
+
+
+def gather(task: Task, fan: Fan, now_ms: int) -> tuple[Task, Commands]:
+    """Keep what is known of the request; it is over where all its shards have ended."""
     if len(fan.done) < fan.shards:
         return keep_fan(task, fan)
-    failed = sorted(end.shard for end in fan.done if end.outcome != SUCCEEDED)
+    # A worker that has left has not failed, as long as there is one that ran it.
+    passed = (SUCCEEDED, LEFT) if any(end.outcome == SUCCEEDED for end in fan.done) else (SUCCEEDED,)
+    failed = sorted(end.shard for end in fan.done if end.outcome not in passed)
     if not failed:
         task, dropped = _drop(task, fan)
-        return _end(task, fan, SUCCEEDED, now_ms, {"shards": fan.shards}, dropped)
+        return end_fan(task, fan, SUCCEEDED, now_ms, {"shards": fan.shards}, dropped)
+    fields: dict[str, Any] = {"shards": fan.shards, "failed_shards": failed}
+    if all(end.outcome == LEFT for end in fan.done):  # nobody is there who could mend it
+        fields["error"] = "every worker that was asked has left"
+        task, dropped = _drop(task, fan)
+        return end_fan(task, fan, "failed", now_ms, fields, dropped)
     if fan.failed:
         return keep_fan(task, fan)
     fan = replace(fan, failed=True)
     task, put = keep_fan(task, fan)
-    fields = {"shards": fan.shards, "failed_shards": failed}
-    return _end(task, fan, "failed", now_ms, fields, put)
+    return end_fan(task, fan, "failed", now_ms, fields, put)
 
 
 def call_off(task: Task, cause: str, now_ms: int, *, at_once: bool = False) -> tuple[Task, Commands]:
@@ -139,12 +192,12 @@ def call_off(task: Task, cause: str, now_ms: int, *, at_once: bool = False) -> t
         ends = {end.shard: end.outcome for end in fan.done}
         for shard in range(fan.shards):
             if ends.get(shard) != SUCCEEDED:  # one that failed may have been sent again
-                name = shard_id(task.state.task, shard) if fan.place is None else slot_id(task.state.task, fan.place)
+                name = id_of(task.state.task, fan, shard)
                 told[name] = (*told.get(name, ()), fan.number)
         task, dropped = _drop(task, fan)
         fields = {"shards": fan.shards, "cause": cause}
         fields["open_shards"] = [shard for shard in range(fan.shards) if shard not in ends]
-        task, ended = _end(task, fan, CANCELLED, now_ms, fields, dropped)
+        task, ended = end_fan(task, fan, CANCELLED, now_ms, fields, dropped)
         commands += ended
     task, put = keep_links(task, replace(task.links or Links(), cancelled_to=fans[-1].number))
     sends = tuple([Send(name, CancelShard(numbers, cause, at_once)) for name, numbers in told.items()])
@@ -178,15 +231,35 @@ def define_shards(task: Task, definition: Definition, count: int) -> tuple[Task,
     return task, (*put, *commands)
 
 
+def define_on(task: Task, definition: Definition, wanted: Iterable[str]) -> tuple[Task, Commands]:
+    """The same for the shards of a broadcast: those that are wanted now, and those of earlier requests."""
+    links, told = task.links or Links(), _told(definition, task.state.paused)
+    on = tuple(dict.fromkeys((*links.on, *wanted)))
+    written = links.on if links.shard_definition == told else ()
+    # As many as partitions there are, unless the task was there while these were more.
+    commands = tuple([_define_on(task, definition, at) for at in on if at not in written])
+    if not commands:
+        return task, ()
+    task, put = keep_links(task, replace(links, on=on, shard_definition=told))
+    return task, (*put, *commands)
+
+
+def _define_on(task: Task, definition: Definition, at: str) -> Define:
+    task_id = on_id(task.state.task, at)
+    return Define(task_id, shard_of(definition, task.state.task, task_id, paused=task.state.paused))
+
+
 def follow_shards(task: Task, definition: Definition, now_ms: int) -> tuple[Task, Commands]:
     """The task has this definition now: its shards that are defined follow it, or go."""
     links = task.links
-    if links is None or not links.shards:
+    if links is None or not (links.shards or links.on):
         return task, ()
-    if not definition.fans_out:
+    if not definition.fans_out or definition.broadcast != bool(links.on):
         task, closed = close_fans(task, "it has no shards any more", now_ms)
         task, gone = forget_shards(task)
         return task, closed + gone
+    if definition.broadcast:
+        return define_on(task, definition, ())
     commands: Commands = ()
     if 0 < definition.shards < links.shards:
         too_many = range(definition.shards, links.shards)
@@ -201,10 +274,11 @@ def follow_shards(task: Task, definition: Definition, now_ms: int) -> tuple[Task
 def forget_shards(task: Task) -> tuple[Task, Commands]:
     """No more shards: their definitions are deleted."""
     links = task.links
-    if links is None or not links.shards:
+    if links is None or not (links.shards or links.on):
         return task, ()
     commands = tuple(Define(shard_id(task.state.task, number), None) for number in range(links.shards))
-    task, put = keep_links(task, replace(links, shards=0, shard_definition="", cancelled_to=-1))
+    commands += tuple(Define(on_id(task.state.task, at), None) for at in links.on)
+    task, put = keep_links(task, replace(links, shards=0, on=(), shard_definition="", cancelled_to=-1))
     return task, (*commands, *put)
 
 
@@ -232,6 +306,7 @@ def shard_of(definition: Definition, task_id: str, shard: str, *, paused: bool =
         shards=0,
         map="",
         chunk=1,
+        broadcast=False,
         shard_of=task_id,
     )
 
@@ -245,7 +320,7 @@ def _shard(definition: Definition, task_id: str, shard: str, paused: bool) -> De
     return replace(shard_of(definition, task_id, shard, paused=paused), payload=None)
 
 
-def _cycle(task_id: str, work: Work) -> str:
+def cycle_begun(task_id: str, work: Work) -> str:
     """The cycle that a request begins. No run of it gives an epoch to a trigger without an ID."""
     if work.slot_ms is None and work.trigger_id is None:
         return f"run:{task_id}/request-{work.seq}"
@@ -280,22 +355,33 @@ def _too_large(shards: int, payload: Any, work: Work) -> str | None:
     )
 
 
-def _end(
+def end_fan(
     task: Task, fan: Fan, outcome: str, now_ms: int, fields: dict[str, Any], before: Commands
 ) -> tuple[Task, Commands]:
     """The request is over: its history, and a word to those that run after the task."""
     ends = {end.shard: end for end in fan.done}
-    results = [ends[number].result if number in ends else None for number in range(fan.shards)]
+    results: list[Any] = [ends[number].result if number in ends else None for number in range(fan.shards)]
+    if fan.targets:
+        results = [_of_worker(task, fan, number, ends.get(number), outcome) for number in range(fan.shards)]
+    told_anyway = bool(fan.targets)  # also of those that failed it says which they are
     dropped = next((end.result_dropped for end in fan.done if end.result_dropped is not None), None)
     told: dict[str, Any] = {**naming(fan.work), "outcome": outcome, **fields}
     told["duration_s"] = max(0, now_ms - fan.opened_ms) / 1000
-    result = results if fan.place is None else results[0]
-    if outcome == SUCCEEDED and (fan.place is None or result is not None):
+    result: Any = results if fan.place is None else results[0]
+    if told_anyway or (outcome == SUCCEEDED and (fan.place is None or result is not None)):
         told["result"] = result
     if dropped is not None:
         told["result_dropped"] = dropped
     history = new_history("gathered", None, now_ms, told)
-    return task, (*before, history, *tell(task, fan.work, outcome, 0, result if outcome == SUCCEEDED else None))
+    passed_on = result if outcome == SUCCEEDED or told_anyway else None
+    return task, (*before, history, *tell(task, fan.work, outcome, 0, passed_on))
+
+
+def _of_worker(task: Task, fan: Fan, shard: int, end: ShardEnd | None, outcome: str) -> dict[str, Any]:
+    """What those that run after a broadcast are told of one worker; `outcome`: where it had not ended."""
+    told: dict[str, Any] = {"worker": fan.targets[shard].worker, "task": id_of(task.state.task, fan, shard)}
+    told["outcome"] = outcome if end is None else end.outcome
+    return told if end is None or end.result is None else {**told, "result": end.result}
 
 
 def _with_end(fan: Fan, signal: ShardDone) -> Fan:

@@ -35,12 +35,16 @@ class Shard:
     """Part `shard` of `shards` of the request `number` of the task `of`, which is told how it ends.
 
     shards 0: a whole slot of a backfill, which no run is told of as a part of anything.
+    worker: of a broadcast, the only one that may run it. attempt, losses: what its request had on another partition.
     """
 
     of: str
     number: int
     shard: int
     shards: int
+    worker: str = ""
+    attempt: int = 0
+    losses: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +101,27 @@ class ShardEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class Target:
+    """One worker that a broadcast asks. `at`: which shard of its it is asked by, TASK/on/AT; `tries`: how often.
+
+    again: the partition moved before it had run, so it is asked once more as soon as it is known where it is by now.
+    attempt, losses: of its runs so far.
+    """
+
+    worker: str
+    at: str
+    tries: int = 1
+    again: bool = False
+    attempt: int = 0
+    losses: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Fan:
     """A request whose shards have not all ended, in a record of its own. `number` is the request's `seq`.
 
-    work: the request, without its payload. failed: all shards ended, and not all succeeded; kept in case they do after
-    all, when they are replayed.
+    work: the request, without its payload (a broadcast keeps it). failed: all shards ended, and not all succeeded; kept
+    in case they do after all, when they are replayed. targets: of a broadcast, the worker of each shard.
     """
 
     number: int
@@ -111,6 +131,7 @@ class Fan:
     done: tuple[ShardEnd, ...] = ()
     failed: bool = False
     place: int | None = None  # of a slot of a backfill: which of the backfill's IDs has it, as its only shard
+    targets: tuple[Target, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +148,19 @@ class Links:
     backfill_ids: int = 0  # so many IDs of its backfills are defined
     backfill_definition: str = ""  # a hash of how
     cancelled_to: int = -1  # requests up to this number were cancelled: what their shards still tell says nothing
+    on: tuple[str, ...] = ()  # of a broadcast: which of its shards TASK/on/AT are defined
 
     @property
     def empty(self) -> bool:
         """Whether it needs no record."""
-        return not (self.children or self.parents or self.ran or self.shards or self.backfill_ids)
+        return not (self.children or self.parents or self.ran or self.shards or self.backfill_ids or self.on)
+
+    @property
+    def broadcasting(self) -> bool:
+        """Whether workers are being asked: the next broadcast of the task waits for that."""
+        return any(fan.targets and not fan.failed for fan in self.fans)
+
+    @property
+    def asks_again(self) -> bool:
+        """Whether a worker of a broadcast is to be asked once more."""
+        return any(target.again for fan in self.fans for target in fan.targets)

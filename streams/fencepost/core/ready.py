@@ -15,9 +15,23 @@ def startable(task: Task, now_ms: int) -> bool:
     A pause holds back every start, the retry of a run that began before it too.
     """
     definition = task.definition
-    if definition is not None and definition.limit is not None:
-        permit = task.state.permit
-        if permit is None or not permit.granted or permit.epoch:
+    if definition is not None:
+        if definition.broadcast:
+            return _may_broadcast(task, now_ms)
+        if definition.limit is not None:
+            permit = task.state.permit
+            if permit is None or not permit.granted or permit.epoch:
+                return False
+    return wants_to_start(task, now_ms)
+
+
+def _may_broadcast(task: Task, now_ms: int) -> bool:
+    """One request is out at a time; first of all, whoever of it is to be asked again is."""
+    links = task.links
+    if links is not None and task.state.status is IDLE:
+        if links.asks_again:
+            return not task.state.paused
+        if links.broadcasting:
             return False
     return wants_to_start(task, now_ms)
 
@@ -64,7 +78,7 @@ def why_not_startable(task: Task, now_ms: int) -> str | None:
     if expired(task, now_ms):
         return "its time is over"
     if wants_to_start(task, now_ms):
-        return "its limit is reached"
+        return "its last broadcast is not over" if task.definition.broadcast else "its limit is reached"
     return "nothing is due"
 
 

@@ -85,6 +85,20 @@ class CancelShard:
 
 
 @dataclass(frozen=True, slots=True)
+class ShardMoved:
+    """The sender's partition is another worker's now, and its part of a broadcast was for the one that had it.
+
+    attempt, losses: of the runs that there were before.
+    """
+
+    cycle: str
+    number: int
+    shard: int
+    attempt: int = 0
+    losses: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Carry:
     """A request that waits moves with its task. `checkpoint`: what its last run saved.
 
@@ -152,7 +166,7 @@ class Grant:
 
 
 Signal = (
-    Subscribe | Unsubscribe | UpstreamDone | UpstreamMissed | ShardDone | CancelShard
+    Subscribe | Unsubscribe | UpstreamDone | UpstreamMissed | ShardDone | CancelShard | ShardMoved
     | Carry | TellChildren | GaveBack | Ask | GiveBack | Grant
 )  # fmt: skip
 
@@ -163,6 +177,7 @@ KINDS: Final[dict[str, type[Signal]]] = {
     "upstream_missed": UpstreamMissed,
     "shard_done": ShardDone,
     "cancel_shard": CancelShard,
+    "shard_moved": ShardMoved,
     "carry": Carry,
     "tell_children": TellChildren,
     "gave_back": GaveBack,

@@ -212,6 +212,7 @@ class Definition:
     map: str = ""  # each request becomes a run for each item of this task's result, or of its payload
     chunk: int = 1  # items of `map` for each run
     shard_of: str = ""  # a shard, defined by the owner of this task
+    broadcast: bool = False  # each request becomes a run on every worker
     pool: str | None = None  # only workers of this pool run it
     limit: Limit | None = None  # shared with all tasks that name its key
     arrival: Arrival | None = None  # only in a pool: what the task brought along
@@ -219,7 +220,7 @@ class Definition:
     @property
     def fans_out(self) -> bool:
         """Whether its requests are run by shards."""
-        return bool(self.shards or self.map)
+        return bool(self.shards or self.map or self.broadcast)
 
 
 @dataclass(frozen=True, slots=True)

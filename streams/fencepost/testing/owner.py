@@ -11,6 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from fencepost.codec import BadRecord
+from fencepost.core.attendance import Attendance
+from fencepost.core.broadcasts import is_for_a_worker, needs_attendance
 from fencepost.core.commands import Launch
 from fencepost.core.events import (
     Checkpointed,
@@ -42,7 +44,8 @@ from fencepost.worker.orders import order_of
 from fencepost.worker.restore import Restore
 from fencepost.worker.timers import Timers
 
-LANE, NONCE = "world/0", "world"
+WORKER = "world"
+LANE, NONCE = f"{WORKER}/0", "world"
 LEASE_TTL_S = 30.0
 STEPS_AT_ONCE = 100_000
 
@@ -179,11 +182,16 @@ class Owner:
         now_ms = self._now_ms()
         while (task_id := self._line.take()) is not None:
             task = self.tasks[task_id]
-            if not startable(task, now_ms) or not self._has_function(task):
-                continue  # without its handler it waits, as on workers that lack that
+            if not startable(task, now_ms):
+                continue
             assert task.definition is not None
+            there, able = None, self._has_function(task)
+            if task.definition.broadcast and needs_attendance(task):
+                there = Attendance(1, ((WORKER, 0),))
+            elif not able and not is_for_a_worker(task):
+                continue  # without its handler it waits, as on workers that lack that
             ttl_s = max(task.definition.lease_ttl_s or 0.0, LEASE_TTL_S)
-            self._apply(task_id, Started(LANE, NONCE, ttl_s))
+            self._apply(task_id, Started(LANE, NONCE, ttl_s, WORKER, able, there))
             return True
         return False
 

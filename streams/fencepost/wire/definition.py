@@ -57,7 +57,17 @@ _DURATIONS: Final = (
     "total_timeout_s",
 )
 _NOT_ZERO: Final = ("timeout_s", "start_timeout_s", "heartbeat_s", "total_timeout_s")
-_PLAIN: Final = ("payload", "strict_stop", "paused", "description", "propagate_failure", "map", "shard_of", "pool")
+_PLAIN: Final = (
+    "payload",
+    "strict_stop",
+    "paused",
+    "description",
+    "propagate_failure",
+    "map",
+    "shard_of",
+    "pool",
+    "broadcast",
+)
 _WHOLE: Final = ("buffer_limit", "batch_limit", "max_losses", "priority", "shards", "chunk")
 
 

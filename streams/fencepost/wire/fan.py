@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any, Final
 
 from fencepost.codec import dumps
-from fencepost.core.links import Fan, ShardEnd
+from fencepost.core.links import Fan, ShardEnd, Target
 from fencepost.core.times import format_ms
 from fencepost.wire.links import end_fields
 from fencepost.wire.schema import read_own
@@ -32,6 +33,8 @@ def encode_fan(task: str, fan: Fan, lane: str, nonce: str) -> bytes:
         body["failed"] = True
     if fan.place is not None:
         body["place"] = fan.place
+    if fan.targets:
+        body["targets"] = [_target_to_json(target) for target in fan.targets]
     return dumps(body)
 
 
@@ -40,8 +43,14 @@ def decode_fan(value: bytes) -> Fan:
     body = read_own("fan", value, VERSION)
     work = read_work(body["work"], "own_record", "work.")
     done = tuple([_read_end(end) for end in body["done"]])
+    targets = tuple([Target(**target) for target in body.get("targets", ())])
     opened_ms = read_time(body["opened"], "opened")
-    return Fan(work.seq, body["shards"], opened_ms, work, done, body.get("failed", False), body.get("place"))
+    return Fan(work.seq, body["shards"], opened_ms, work, done, body.get("failed", False), body.get("place"), targets)
+
+
+def _target_to_json(target: Target) -> dict[str, Any]:
+    """Its fields, without those at their default."""
+    return {item.name: value for item in fields(Target) if (value := getattr(target, item.name)) != item.default}
 
 
 def _read_end(body: dict[str, Any]) -> ShardEnd:

@@ -13,6 +13,7 @@ from fencepost.wire.times import read_time
 VERSION: Final = 1
 LINKS: Final = "links"  # the kinds in the records' keys, see core.ids.side_key
 JOIN: Final = "join"
+_OF_BROADCAST: Final = ("worker", "attempt", "losses")
 
 
 def encode_links(task: str, links: Links, lane: str, nonce: str) -> bytes:
@@ -25,7 +26,11 @@ def encode_links(task: str, links: Links, lane: str, nonce: str) -> bytes:
     if links.ran:
         body["ran"] = " ".join(links.ran)
     if links.shards:
-        body["shards"], body["shard_definition"] = links.shards, links.shard_definition
+        body["shards"] = links.shards
+    if links.on:
+        body["on"] = " ".join(links.on)
+    if links.shard_definition:
+        body["shard_definition"] = links.shard_definition
     if links.backfill_ids:
         body["backfill_ids"], body["backfill_definition"] = links.backfill_ids, links.backfill_definition
     if links.cancelled_to >= 0:
@@ -46,6 +51,7 @@ def decode_links(value: bytes) -> Links:
         backfill_ids=body.get("backfill_ids", 0),
         backfill_definition=body.get("backfill_definition", ""),
         cancelled_to=body.get("cancelled_to", -1),
+        on=tuple(body["on"].split(" ")) if "on" in body else (),
     )
 
 
@@ -95,13 +101,21 @@ def origin_fields(origin: Origin) -> dict[str, Any]:
 
 def shard_to_json(shard: Shard) -> dict[str, Any]:
     """Which part of which request."""
-    return {"of": shard.of, "number": shard.number, "shard": shard.shard, "shards": shard.shards}
+    body: dict[str, Any] = {"of": shard.of, "number": shard.number, "shard": shard.shard, "shards": shard.shards}
+    for name in _OF_BROADCAST:
+        value = getattr(shard, name)
+        if value:
+            body[name] = value
+    return body
 
 
 def read_shard(body: dict[str, Any]) -> Shard | None:
     """From the fields of work or of a trigger; None where it is no shard's."""
     shard = body.get("shard")
-    return None if shard is None else Shard(shard["of"], shard["number"], shard["shard"], shard["shards"])
+    if shard is None:
+        return None
+    of_broadcast = {name: shard[name] for name in _OF_BROADCAST if name in shard}
+    return Shard(shard["of"], shard["number"], shard["shard"], shard["shards"], **of_broadcast)
 
 
 def read_origin(body: dict[str, Any]) -> Origin | None:

@@ -119,6 +119,8 @@ class Acquisitions:
         number = record.partition
         picture = self._picture(number).fold(record)
         self._context.pictures[number] = picture
+        if record.worker and not record.released:
+            self._context.heard[record.worker] = self._context.heard.get(record.worker, 0) + 1
         partition = self._context.partitions.get(number)
         if partition is None:
             return

@@ -41,6 +41,7 @@ class LaneContext:
     topic_ids: Mapping[str, str] = field(default_factory=dict)  # as `init` recorded them
     watch: Watch = field(default_factory=Watch)
     pictures: dict[int, Picture] = field(default_factory=dict)
+    heard: dict[str, int] = field(default_factory=dict)  # by worker, how many fences of its were read
     partitions: dict[int, Partition] = field(default_factory=dict)
 
     def holds(self, partition: int, nonce: str) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from fencepost.codec import BadRecord
+from fencepost.core.broadcasts import is_for_a_worker, needs_attendance
 from fencepost.core.events import Adopted, Checkpointed, Ended, Interrupted, Started, Woken
 from fencepost.core.forgetting import forgettable
 from fencepost.core.ids import partition_of
@@ -17,6 +19,7 @@ from fencepost.wire.work import check_checkpoint
 from fencepost.worker.batch import Batch, Part
 from fencepost.worker.context import LaneContext
 from fencepost.worker.intake import NOT_YET, STARTED, Intake
+from fencepost.worker.look_around import LookAround
 from fencepost.worker.orders import Refused, RunCheckpoint, RunEnded
 from fencepost.worker.partition import Partition
 
@@ -42,11 +45,13 @@ class Decisions:
         context: LaneContext,
         intake: Intake,
         waits_over: Callable[[int], None],
+        look_around: LookAround,
         hold_triggers: Callable[[], bool] = lambda: False,
     ) -> None:
         self._context = context
         self._intake = intake
         self._waits_over = waits_over
+        self._look_around = look_around
         self._hold_triggers = hold_triggers
         self._reported_s = 0.0
         self._tidy_at_s: float | None = None
@@ -221,6 +226,8 @@ class Decisions:
         room = context.runners.room()
         starting = [item for item in context.partitions.values() if item.starts]
         random.shuffle(starting)  # so that no partition is always first
+        for partition in starting:
+            partition.look_again(now_ms)
         share = max(1, room // max(1, len(starting)))
         for partition in starting:
             part = batch.part(partition.number, partition.nonce)
@@ -247,15 +254,22 @@ class Decisions:
 
     def _start_one(self, partition: Partition, part: Part, task_id: str, now_ms: int) -> bool:
         task = partition.tasks[task_id]
-        if not self._intake.can_run(partition, task_id, task):
-            return False
         assert task.definition is not None
         start = self._started(partition, task.definition.lease_ttl_s)
+        if task.definition.broadcast and needs_attendance(task):
+            attendance = self._look_around.attendance(partition, task_id)
+            if attendance is None:
+                return False
+            start = replace(start, attendance=attendance)
+        elif not self._intake.can_run(partition, task_id, task):
+            if not is_for_a_worker(task):
+                return False
+            start = replace(start, able=False)
         return self._intake.apply(partition, part, task_id, start, now_ms)
 
     def _started(self, partition: Partition, lease_ttl_s: float | None = None) -> Started:
         ttl_s = max(lease_ttl_s or 0.0, self._context.settings.lease_ttl_s)
-        return Started(self._context.lane, partition.nonce, ttl_s)
+        return Started(self._context.lane, partition.nonce, ttl_s, self._context.identity.worker)
 
     def _take_triggers(self, partition: Partition, part: Part, room: int, share: int, now_ms: int) -> int:
         """Take triggers while they can start; and when runs are long, a few more into the queue, up to its limit."""

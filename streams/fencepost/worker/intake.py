@@ -8,6 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from fencepost.codec import BadRecord, loads
+from fencepost.core.broadcasts import is_for_a_worker, needs_attendance
 from fencepost.core.events import Defined, Deleted, Event, Paused, Resumed, Signalled, Started, Triggered
 from fencepost.core.evolve import changer
 from fencepost.core.ids import check_task_id, partition_of
@@ -47,7 +48,11 @@ if TYPE_CHECKING:
 _met = changer(Task, "definition")
 
 FORWARDED = "fencepost-forwarded"
-SHARD_MARKS = (b"/shard/", b"/backfill/")  # in IDs that are defined in the transaction that first asks for them
+SHARD_MARKS = (
+    b"/shard/",
+    b"/on/",
+    b"/backfill/",
+)  # in IDs that are defined in the transaction that first asks for them
 
 
 class Taken(Enum):
@@ -298,12 +303,19 @@ class Intake:
         return STARTED if started else TAKEN
 
     def can_run(self, partition: Partition, task_id: str, task: Task) -> bool:
-        """Whether this worker has the task's handler. If not, its runs wait here, and that is said once."""
+        """Whether this worker has the task's handler. If not, its runs wait here, and that is said once.
+
+        What a broadcast asks of this worker does not wait. A broadcast itself is begun elsewhere, see `Decisions`.
+        """
         definition = task.definition
         assert definition is not None
+        if definition.broadcast and needs_attendance(task):
+            return False
         settings = self._context.settings
         if self._context.declared.can_run(definition.handler, settings.commands, settings.call_hosts):
             return True
+        if definition.shard_of and is_for_a_worker(task):
+            return False
         if task_id not in partition.without_handler:
             partition.without_handler.add(task_id)
             self._context.log.warning("no handler here for a task; its run waits", task=task_id)

@@ -30,6 +30,7 @@ from fencepost.worker.decide import Decisions, Report
 from fencepost.worker.handover import Handover
 from fencepost.worker.intake import Intake
 from fencepost.worker.letters import Letters
+from fencepost.worker.look_around import LookAround
 from fencepost.worker.orders import RunOrder, RunOutput, order_of
 from fencepost.worker.partition import Partition
 from fencepost.worker.restore import FENCE_KEY, fence_nonce
@@ -89,7 +90,10 @@ class Lane:
             context, self._ring, self._reader, self._bounds, self._member, Takeover(context).take_over, self._let_go
         )
         intake = Intake(context, self._reader, self._bounds)
-        self._decisions = Decisions(context, intake, self._acquisitions.waits_over, lambda: self._letters.full)
+        look_around = LookAround(context, self._reader, self._bounds)
+        self._decisions = Decisions(
+            context, intake, self._acquisitions.waits_over, look_around, lambda: self._letters.full
+        )
         self._handover = Handover(context, self._acquisitions)
         self._pending: Batch | None = None
         self._reports: list[Report] = []

@@ -82,6 +82,8 @@ def more_for_context(order: RunOrder) -> dict[str, Any] | None:
         more = {"cycle": order.origin.cycle, "upstream": order.origin.upstream}
         if order.origin.shard is not None and order.origin.shard.shards:
             more["shard"], more["shards"] = order.origin.shard.shard, order.origin.shard.shards
+            if order.origin.shard.worker:
+                more["worker"] = order.origin.shard.worker
     if order.payloads is not None:
         more["payloads"] = order.payloads
     return more or None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fencepost.core.forgetting import floor_of
@@ -18,6 +19,18 @@ from fencepost.worker.timers import Timers
 if TYPE_CHECKING:
     from fencepost.kafka.reader import Message
     from fencepost.worker.restore import Restore
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A look at who is there that is under way: how far owners has to be read, and what was known when it began.
+
+    held: the workers that held something; heard: how many fences had been read, by worker.
+    """
+
+    ends: dict[tuple[str, int], int]
+    held: frozenset[str]
+    heard: dict[str, int]
 
 
 class Partition:
@@ -59,6 +72,9 @@ class Partition:
         self.found_running: set[str] = set()  # tasks that were RUNNING when restored: first in `undefined`
         self.look_ups: dict[tuple[str, bool], LookUp] = {}  # by topic, and whether it is for shards
         self.without_handler: set[str] = set()
+        # Tasks that broadcast as soon as it is known who is there; those of the round before, and of this one.
+        self.looked: dict[str, Look | None] = {}
+        self.looking: dict[str, Look | None] = {}
         self.floor = 0  # epochs of IDs nothing is known of start above it
         self.to_look_at: deque[str] = deque()  # IDs that may be idle for long enough to be forgotten
         self.look_at_s = 0.0
@@ -128,6 +144,13 @@ class Partition:
             if task is not None:
                 self.put(task_id, task, now_ms)  # the clock was put back since: it needs its timer again
         return None
+
+    def look_again(self, now_ms: int) -> None:
+        """Those that look around are in line again: owners may have been read far enough by now."""
+        if self.looking or self.looked:
+            self.looked, self.looking = self.looking, {}
+            for task_id in self.looked:
+                self.put(task_id, self.tasks[task_id], now_ms)
 
     @property
     def ready(self) -> int:

@@ -17,7 +17,8 @@ Stepped = tuple[Task, tuple[Command, ...]]
 def follow(task: Task, now_ms: int) -> Stepped:
     """After any step of a task that has a limit, or had one: what it asked for fits what it wants now."""
     state, definition = task.state, task.definition
-    permit, limit = state.permit, None if definition is None else definition.limit
+    permit = state.permit
+    limit = None if definition is None or definition.broadcast else definition.limit  # its shards ask
     if state.status is Status.RUNNING:
         if permit is None or permit.epoch:
             return task, ()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
+from fencepost.core.broadcasts import shard_moved
 from fencepost.core.commands import Command, Send
 from fencepost.core.dependents import pass_on
 from fencepost.core.events import Signalled
@@ -22,6 +23,7 @@ from fencepost.core.signals import (
     GiveBack,
     Grant,
     ShardDone,
+    ShardMoved,
     Signal,
     Subscribe,
     TellChildren,
@@ -99,6 +101,7 @@ _TAKERS: Final[dict[type[Signal], Taker]] = {
     UpstreamMissed: upstream_missed,
     ShardDone: shard_done,
     CancelShard: cancel_shard,
+    ShardMoved: shard_moved,
     Carry: carried,
     TellChildren: _tell_children,
     GaveBack: gave_back,

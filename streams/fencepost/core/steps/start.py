@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fencepost.core.backfills import take_backfill
 from fencepost.core.batches import members_of
+from fencepost.core.broadcasts import ask_again, broadcast, not_here
 from fencepost.core.commands import Command, PutCheckpoint
 from fencepost.core.ending import DROP_CHECKPOINT
 from fencepost.core.events import Adopted, Checkpointed, Started
@@ -31,7 +32,7 @@ from fencepost.core.making import (
 )
 from fencepost.core.owed import take_owed
 from fencepost.core.ready import why_not_startable
-from fencepost.core.task import IDLE, RUNNING, Overlap, Run, Task
+from fencepost.core.task import IDLE, RUNNING, Definition, Overlap, Run, Task
 
 
 def started(task: Task, event: Started, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
@@ -40,6 +41,8 @@ def started(task: Task, event: Started, now_ms: int) -> tuple[Task, tuple[Comman
     why_not = why_not_startable(task, now_ms)
     if why_not is not None or definition is None:
         raise IllegalEvent(state.task, state.status, "Started", why_not or "it is not defined")
+    if definition.broadcast and state.status is IDLE:
+        return _broadcast(task, definition, event, now_ms)
     waiting = task.waiting
     drop = False
     more: tuple[Command, ...] = ()
@@ -65,6 +68,11 @@ def started(task: Task, event: Started, now_ms: int) -> tuple[Task, tuple[Comman
     else:
         assert state.work is not None
         work = state.work
+    shard = None if work.origin is None else work.origin.shard
+    if shard is not None and shard.worker:
+        elsewhere = not_here(task, event, work, shard, now_ms)
+        if elsewhere is not None:
+            return elsewhere
     epoch = state.epoch + 1
     if definition.total_timeout_s is None or work.began_ms:
         work = with_attempt(work, work.attempt + 1)
@@ -73,6 +81,8 @@ def started(task: Task, event: Started, now_ms: int) -> tuple[Task, tuple[Comman
     run = new_run(epoch, work.attempt, event.lane, event.nonce, event.lease_ttl_s, now_ms)
     fields = naming(work)
     fields["attempt"] = work.attempt
+    if shard is not None and shard.worker:
+        fields["worker"] = shard.worker
     fields["lease_ttl_s"] = event.lease_ttl_s
     fields["waited_s"] = max(0, now_ms - due_since_ms(work)) / 1000
     commands: list[Command] = [new_history("started", epoch, now_ms, fields), *more]
@@ -86,6 +96,23 @@ def started(task: Task, event: Started, now_ms: int) -> tuple[Task, tuple[Comman
     commands.append(new_launch(run, launched, checkpoint))
     state = began_run(state, epoch, RUNNING, run, work, None)
     return started_task(task, state, waiting, checkpoint), tuple(commands)
+
+
+def _broadcast(task: Task, definition: Definition, event: Started, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
+    """The next request of the task becomes runs on all workers, or those that moved are asked again."""
+    if event.attendance is None:
+        raise IllegalEvent(task.state.task, task.state.status, "Started", "it does not say who is there")
+    if task.links is not None and task.links.asks_again:
+        return ask_again(task, definition, event.attendance, now_ms)
+    more: tuple[Command, ...] = ()
+    if not task.waiting:
+        if task.state.catching is not None:
+            task, work = take_owed(task, definition, now_ms)
+        else:
+            task, work, more = take_backfill(task, definition, now_ms)
+        task, more = with_waiting(task, (work,)), (*more, new_put(work))
+    task, commands = broadcast(task, definition, event.attendance, now_ms)
+    return task, more + commands
 
 
 def adopted(task: Task, event: Adopted, now_ms: int) -> tuple[Task, tuple[Command, ...]]:

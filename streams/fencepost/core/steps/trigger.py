@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from fencepost.core.admission import MAX_WAITING, admit, waits
 from fencepost.core.commands import Command
 from fencepost.core.dependents import leave_out
 from fencepost.core.events import Trigger, Triggered
-from fencepost.core.links import Origin
+from fencepost.core.links import Origin, Shard
 from fencepost.core.making import new_put, new_work, took_trigger, with_delayed, with_state
 from fencepost.core.recent import remember
 from fencepost.core.room import needs_own_record
@@ -39,6 +40,8 @@ def triggered(task: Task, event: Triggered, now_ms: int) -> tuple[Task, tuple[Co
     if definition is None:
         return _refuse(task, trigger, offset, why_undefined(state), now_ms)
     work = _work(trigger, definition, state.next_seq, now_ms)
+    if trigger.shard is not None and trigger.shard.worker:
+        work = _goes_on(work, trigger.shard)
     task = with_state(task, took_trigger(state, offset, recent, work.seq + 1))
     if work.due_ms > now_ms:
         return _delay(task, work, now_ms)
@@ -72,6 +75,12 @@ def _was_cancelled(trigger: Trigger, state: TaskState) -> bool:
     """Whether it is of a request that was cancelled before it came. One sent again was asked for by somebody since."""
     shard = trigger.shard
     return shard is not None and shard.number <= state.cancelled_to and not trigger.replays
+
+
+def _goes_on(work: Work, shard: Shard) -> Work:
+    """A worker's part of a broadcast has the attempts that it had on another partition."""
+    origin = replace(work.origin, shard=replace(shard, attempt=0, losses=0)) if work.origin is not None else None
+    return replace(work, attempt=shard.attempt, losses=shard.losses, origin=origin)
 
 
 def _origin(trigger: Trigger) -> Origin | None:

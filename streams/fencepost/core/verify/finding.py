@@ -22,6 +22,7 @@ class Kind(StrEnum):
     NO_FENCE = "no_fence"  # written by a lane that was not the partition's holder
     STATE = "state"  # state and history disagree
     DROPPED = "dropped"  # a request was neither tried again nor given up, nor dropped on purpose
+    ELSEWHERE = "elsewhere"  # what a broadcast asked of one worker ran on another
     SLOT_TWICE = "slot_twice"  # a slot became a second run although the first was not to be repeated
     SLOT_LOST = "slot_lost"  # a slot neither ran nor was skipped or missed
     NOTE = "note"  # worth a look, breaks nothing

@@ -128,9 +128,18 @@ class PartitionCheck:
         self._events += 1
         if stamp is not None:
             self._turns.record(task, event.epoch, stamp, at)
+            if event.kind == "started" and "worker" in event.fields:
+                self._asked_of(task, event, stamp, at)
         known = self._known(task)
         promised = self._runs.event(task, known, event, at)
         self._slots.event(task, known, event, at, promised)
+
+    def _asked_of(self, task: str, event: History, stamp: Stamp, at: int) -> None:
+        """A broadcast names the worker that shall run this part of it, and a lane its worker."""
+        worker, on = event.fields["worker"], stamp.lane.rsplit("/", 2)[0]
+        if worker != on:
+            text = f"epoch {event.epoch} was asked of worker {worker}, and {on} ran it"
+            self._findings.add(Kind.ELSEWHERE, task, event.epoch, text, (at,))
 
     def _known(self, task: str) -> Known:
         known = self._tasks.get(task)

@@ -140,6 +140,8 @@ class CommandStub:
             env["FENCEPOST_UPSTREAM"] = codec.dumps(more["upstream"] or {}).decode()
             if "shard" in more:
                 env["FENCEPOST_SHARD"], env["FENCEPOST_SHARDS"] = str(more["shard"]), str(more["shards"])
+            if "worker" in more:
+                env["FENCEPOST_WORKER"] = more["worker"]
         return env
 
     def _wait(self, child: subprocess.Popen[bytes], run: Any) -> int:
