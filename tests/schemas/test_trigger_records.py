@@ -202,6 +202,29 @@ def test_i13_an_unknown_version_is_refused(version: object) -> None:
 # -- fields ---------------------------------------------------------------------------------------------------------
 
 
+def of_shard(task: str, **more: Any) -> dict[str, Any]:
+    return {"cycle": "c", "shard": {"of": task, "number": 1, "shard": 0, "shards": 0, **more}}
+
+
+@pytest.mark.parametrize(
+    ("more", "field", "says"),
+    [
+        ({"slot": "2026-03-08T03:00:00Z"}, "shard.slot", "go together"),
+        ({"asked_by": "backfill june"}, "shard.slot", "go together"),
+        ({"slot": "2026-03-08T03:00:00Z", "asked_by": "catch up"}, "shard.asked_by", "allowed: backfill, a space"),
+    ],
+    ids=["slot alone", "name alone", "no backfill"],
+)
+def test_a_slot_of_a_backfill_that_no_owner_can_have_written_is_refused(
+    more: dict[str, Any], field: str, says: str
+) -> None:
+    """As one of the schedule it would count among the slots of the ID."""
+    value = dumps(of_shard("report", **more))
+    with pytest.raises(BadRecord, match=says) as caught:
+        read_trigger(b"report/backfill/0", value, None, 7, ARRIVED)
+    assert caught.value.field == field
+
+
 @pytest.mark.parametrize(
     ("body", "field", "says"),
     [
@@ -228,6 +251,8 @@ def test_i13_an_unknown_version_is_refused(version: object) -> None:
         ({"headers": []}, "headers", "an object"),
         ({"headers": {"a": "x" * 8000, "b": "x" * 8000, "c": "x" * 8000}}, "headers", "at most 16,384"),
         ({"task": 5}, "task", "a string"),
+        (of_shard("t"), "shard.of", "is no shard of 't'"),
+        (of_shard("repor"), "shard.of", "is no shard of 'repor'"),
     ],
     ids=lambda item: str(item)[:30],
 )

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from fencepost.codec import BadRecord, dumps, dumps_given
+from fencepost.core.backfills import BACKFILL
 from fencepost.core.dependents import slot_cycle
 from fencepost.core.events import Trigger
 from fencepost.core.evolve import builder
+from fencepost.core.fans import is_shard_of
 from fencepost.core.links import Shard
 from fencepost.core.task import Work
 from fencepost.core.times import format_ms, parse_duration, parse_rfc3339
@@ -68,7 +70,7 @@ def read_trigger(
         replays_of(headers) if headers else 0,
         cycle,
         body.get("upstream") if cycle is not None else None,
-        *(_shard(body) if "shard" in body else ()),
+        *(_shard(body, task) if "shard" in body else ()),
     )
 
 
@@ -138,10 +140,20 @@ def encode_asked(trigger: Trigger) -> bytes:
     return dumps({name: item for name, item in body.items() if item is not None})
 
 
-def _shard(body: dict[str, Any]) -> tuple[Shard | None, int | None, str | None]:
-    """(which part of which request, the slot that it is for, what asked for that)"""
-    slot = body["shard"].get("slot")
-    return read_shard(body), None if slot is None else read_time(slot, "shard.slot"), body["shard"].get("asked_by")
+def _shard(body: dict[str, Any], task: str) -> tuple[Shard | None, int | None, str | None]:
+    """(which part of which request, the slot that it is for, what asked for that)
+
+    Whoever runs it tells the task it is part of how it ended: that must be one that can have asked for it.
+    """
+    shard = read_shard(body)
+    if shard is not None and not is_shard_of(task, shard.of):
+        raise BadRecord(f"{task[:80]!r} is no shard of {shard.of[:80]!r}, nor an ID of its backfills", "shard.of")
+    slot, who = body["shard"].get("slot"), body["shard"].get("asked_by")
+    if (slot is None) != (who is None):
+        raise BadRecord("slot and asked_by go together: a slot of a backfill, and its name", "shard.slot")
+    if who is not None and not who.startswith(f"{BACKFILL} "):
+        raise BadRecord(f"{who!r} is not allowed; allowed: {BACKFILL}, a space and its name", "shard.asked_by")
+    return shard, None if slot is None else read_time(slot, "shard.slot"), who
 
 
 def _body(value: bytes) -> tuple[dict[str, Any], int]:
