@@ -60,10 +60,11 @@ def test_ids_of_triggers_are_remembered_for_a_day_whatever_the_setting_says() ->
         lambda task: replace(task, state=replace(task.state, not_before_ms=10**15)),
         lambda task: replace(task, definition=definition(schedule=Every(60.0))),
         lambda task: replace(task, definition=definition(after=("before",))),
+        lambda task: replace(task, state=replace(task.state, cancelled_to=3)),
     ],
     ids=[
         "waits", "delayed", "checkpoint", "links", "group", "place", "permit",
-        "paused", "as paused", "slot", "settles", "schedule", "after",
+        "paused", "as paused", "slot", "settles", "schedule", "after", "cancelled shard",
     ],
 )  # fmt: skip
 def test_whatever_is_still_to_come_keeps_a_task(kept: object) -> None:

@@ -26,6 +26,8 @@ def forgettable(task: Task, now_ms: int, after_ms: int) -> bool:
         return False
     if definition is not None and (definition.schedule is not None or definition.after):
         return False
+    if definition is not None and state.cancelled_to >= 0:
+        return False  # triggers of what was cancelled may still come, long after the last run
     return all(at_ms + KEPT_MS <= now_ms for _id, at_ms in state.recent_ids)
 
 
