@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from fencepost.core.commands import Command, History, Launch, Stop
+from fencepost.core.commands import Ask, Command, History, Launch, Stop
 from fencepost.core.events import Backfilled, Cancelled, Deleted, Ended, Paused, Resumed, Started, Triggered
 from fencepost.core.fans import slot_id
+from fencepost.core.links import Links
 from fencepost.core.machine import restored_task
 from fencepost.core.schedule import Every
-from fencepost.core.task import CatchUp, Outcome, Retry, Status
+from fencepost.core.task import CatchUp, Outcome, Overlap, Retry, Status
 from fencepost.core.times import format_ms
-from fencepost.core.verify import PartitionCheck
+from fencepost.core.verify import Finding, Kind, PartitionCheck
 from fencepost.wire.control import encode_backfill, read_control
 from fencepost.wire.fan import decode_fan
 from fencepost.wire.links import decode_links, encode_links
@@ -267,3 +268,114 @@ def test_the_promise_holds_for_the_task_and_for_each_of_the_ids() -> None:
         for at, event in enumerate(events):
             check.event(name, event, at)  # type: ignore[arg-type]
         assert check.finish()[0] == []
+
+
+def test_a_name_that_is_used_again_counts_on_its_own_and_is_no_fault() -> None:
+    """A slot of the earlier one, sent again while the later is on, once made its counts disagree."""
+    net = net_of()
+    backfill(net, 1, 2, max_runs=2)
+    one, two = ready(net)
+    net.run(one, FAILED)
+    net.run(two)
+    net.deliver_all()
+    letter = next(item.work for _, item in net.log if type(item).__name__ == "GiveUp")  # type: ignore[union-attr]
+    backfill(net, 1, 2, max_runs=2)
+    assert ready(net) == [one, two]
+    net.run(two)
+    net.run(one)
+    net.step(one, Triggered(read_trigger(one.encode(), encode_again(letter), REPLAYED, net.offset(one), 0)))
+    net.run(one)
+    net.deliver_all()
+    for end in over(net):
+        assert end["succeeded"] + end["failed"] + end["skipped"] == end["count"]
+        assert "cancelled" not in end
+    for name in ("t", one, two):
+        assert found(net, name) == []
+
+
+def test_one_sent_again_while_a_backfill_of_the_same_name_is_on_does_not_count_for_it() -> None:
+    net = net_of()
+    backfill(net, 1, 1, max_runs=2)
+    net.run(ready(net)[0], FAILED)
+    net.deliver_all()
+    letter = next(item.work for _, item in net.log if type(item).__name__ == "GiveUp")  # type: ignore[union-attr]
+    backfill(net, 2, 5, max_runs=2)
+    one = slot_id("t", 0)
+    net.deliver_all()
+    net.step(one, Triggered(read_trigger(one.encode(), encode_again(letter), REPLAYED, net.offset(one), 0)))
+    while names := ready(net):
+        net.run(names[0])
+    last = over(net)[-1]
+    assert (last["count"], last["succeeded"], last["failed"], last.get("cancelled", 0)) == (4, 4, 0, 0)
+
+
+def test_verify_finds_a_slot_that_was_given_away_twice() -> None:
+    net = net_of()
+    backfill(net, 1, 2, max_runs=2)
+    for name in ready(net):
+        net.run(name)
+    net.deliver_all()
+    assert found(net, "t") == []
+    given = next(item for name, item in net.log if name == "t" and getattr(item, "kind", "") == "fanned_out")
+    (fault,) = found(net, "t", given)
+    assert (fault.kind, fault.task) == (Kind.SLOT_TWICE, "t")
+    one = slot_id("t", 0)
+    begun = next(item for name, item in net.log if name == one and getattr(item, "kind", "") == "started")
+    assert isinstance(begun, History)
+    twice = [fault.kind for fault in found(net, one, replace(begun, epoch=2))]
+    assert Kind.SLOT_TWICE in twice
+
+
+def test_the_slot_of_a_trigger_that_came_too_late_is_named_where_it_is_skipped() -> None:
+    net = net_of()
+    backfill(net, 1, 1, max_runs=2)
+    one = slot_id("t", 0)
+    net.waiting.pop(("t", one))  # neither its definition nor its trigger has come
+    trigger = next(item.trigger for _, item in net.log if isinstance(item, Ask))
+    net.step(one, Triggered(replace(trigger, offset=0)))
+    (skip,) = net.told(one, "skipped")
+    assert (skip["slot"], skip["asked_by"], skip["cause"]) == (format_ms(T0 + HOUR), "backfill june", "not defined")
+    net.deliver_all()
+    assert over(net)[0]["skipped"] == 1
+
+
+@pytest.mark.parametrize("overlap", [Overlap.SKIP, Overlap.CANCEL, Overlap.TERMINATE])
+def test_a_slot_of_a_backfill_by_shards_neither_skips_nor_loses_to_another_request(overlap: Overlap) -> None:
+    net = net_of(shards=1, overlap=overlap)
+    backfill(net, 1, 1, max_runs=1)
+    net.step("t", Started("l", "n", 15.0))
+    net.trigger("t", "beside")
+    net.step("t", Started("l", "n", 15.0))
+    net.deliver_all()
+    for _ in range(2):
+        net.run("t/shard/0")
+    net.deliver_all()
+    ends = [(item.get("slot"), item.get("trigger"), item["outcome"]) for item in net.told("t", "gathered")]
+    assert ends == [(format_ms(T0 + HOUR), None, "succeeded"), (None, "beside", "succeeded")]
+
+
+def test_what_links_say_besides_goes_with_their_record() -> None:
+    """A request that failed keeps the links, and once made them say more than their next owner could read."""
+    net = net_of()
+    backfill(net, 1, 2, max_runs=2)
+    net.run(ready(net)[0], FAILED)
+    net.deliver_all()
+    net.step("t", Cancelled())
+    net.define("t", schedule=Every(3600, T0), catch_up=CatchUp.NONE, shards=1)
+    net.define("t", catch_up=CatchUp.NONE)
+    net.step("end", Deleted())
+    net.deliver_all()
+    task = net.tasks["t"]
+    assert task.links is not None
+    assert task.links.empty
+    assert task.links == Links(fans=task.links.fans)
+
+
+def found(net: Net, name: str, *more: Any) -> list[Finding]:
+    """What the check says of the history of an ID, with events planted at its end."""
+    check = PartitionCheck(False)
+    check.state(net.tasks[name].state)
+    events = [item for of, item in net.log if of == name and isinstance(item, History)]
+    for at, event in enumerate((*events, *more)):
+        check.event(name, event, at)
+    return check.finish()[0]

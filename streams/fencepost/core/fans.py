@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
+from fencepost.core.backfills import is_backfill
 from fencepost.core.commands import Ask, Command, Define, DropFan, PutFan, Send
 from fencepost.core.dependents import SUCCEEDED, cycle_of, leave_out, tell
 from fencepost.core.events import Trigger
@@ -111,7 +112,7 @@ def fan_out(task: Task, definition: Definition, now_ms: int) -> tuple[Task, Comm
     task, called_off = _make_way(task, definition, now_ms)
     commands += called_off
     links = task.links or Links()
-    if definition.overlap is Overlap.SKIP and _open(links):
+    if definition.overlap is Overlap.SKIP and _in_the_way(links):
         return task, (*commands, *leave_out(task, work, "overlap", now_ms))
     payloads, problem = _payloads(definition, work)
     if problem is None and len(links.fans) >= MAX_FANS and not any(fan.failed for fan in links.fans):
@@ -183,7 +184,10 @@ def call_off(task: Task, cause: str, now_ms: int, *, at_once: bool = False) -> t
 
     Requests that have ended as failed are left alone: what is sent again of them may still mend them.
     """
-    fans = _open(task.links or Links())
+    return _call_off(task, _open(task.links or Links()), cause, now_ms, at_once)
+
+
+def _call_off(task: Task, fans: tuple[Fan, ...], cause: str, now_ms: int, at_once: bool) -> tuple[Task, Commands]:
     if not fans:
         return task, ()
     commands: Commands = ()
@@ -208,7 +212,13 @@ def _make_way(task: Task, definition: Definition, now_ms: int) -> tuple[Task, Co
     """A new request goes before those that are out, where the overlap policy says so."""
     if definition.overlap not in (Overlap.CANCEL, Overlap.TERMINATE):
         return task, ()
-    return call_off(task, "overlap", now_ms, at_once=definition.overlap is Overlap.TERMINATE)
+    meant = _in_the_way(task.links or Links())
+    return _call_off(task, meant, "overlap", now_ms, definition.overlap is Overlap.TERMINATE)
+
+
+def _in_the_way(links: Links) -> tuple[Fan, ...]:
+    """What the overlap policy counts: slots of a backfill cost no other request its turn, nor do they lose theirs."""
+    return tuple([fan for fan in _open(links) if not is_backfill(fan.work)])
 
 
 def _open(links: Links) -> tuple[Fan, ...]:

@@ -125,8 +125,9 @@ def unfollow(task: Task, now_ms: int) -> tuple[Task, Commands]:
 
 def keep_links(task: Task, links: Links) -> tuple[Task, Commands]:
     """The task with these links, and their record; joins have records of their own."""
-    if links.empty:
-        return with_links(task, links if links.joins or links.fans else None), (DropLinks(),)
+    if links.empty:  # what else it says goes with its record, so that the next owner knows the same
+        rest = Links(joins=links.joins, fans=links.fans) if links.joins or links.fans else None
+        return with_links(task, rest), (DropLinks(),)
     return with_links(task, links), (PutLinks(links),)
 
 

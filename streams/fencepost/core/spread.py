@@ -177,16 +177,22 @@ def _end(task: Task, backfill: Backfill, now_ms: int) -> tuple[Task, Commands]:
 
 
 def _counted(backfill: Backfill, fan: Fan, outcome: str) -> Backfill:
-    """One that failed and was sent again may succeed after all."""
+    """One that did not succeed and was sent again may do so after all; then it counts where it ends last.
+
+    A slot of an earlier backfill of the same name, sent again now, never counts where nothing of this one did.
+    """
+    count = _counter(outcome)
     if fan.failed:
-        if outcome != SUCCEEDED:
+        before = _counter(fan.done[-1].outcome)
+        if getattr(backfill, before) == 0:
             return backfill
-        return replace(backfill, failed=max(0, backfill.failed - 1), succeeded=backfill.succeeded + 1)
-    if outcome == SUCCEEDED:
-        return replace(backfill, succeeded=backfill.succeeded + 1)
-    if outcome == SKIPPED:
-        return replace(backfill, skipped=backfill.skipped + 1)
-    return replace(backfill, failed=backfill.failed + 1)
+        backfill = replace(backfill, **{before: getattr(backfill, before) - 1})
+    return replace(backfill, **{count: getattr(backfill, count) + 1})
+
+
+def _counter(outcome: str) -> str:
+    """The field that counts slots which ended so."""
+    return outcome if outcome in (SUCCEEDED, SKIPPED) else "failed"
 
 
 def _fans(task: Task) -> tuple[Fan, ...]:

@@ -102,7 +102,8 @@ def _refuse(task: Task, trigger: Trigger, offset: int, cause: str, now_ms: int) 
     taken = took_trigger(state, offset, state.recent_ids, state.next_seq)
     # Of a duplicate the first one tells how it ended.
     origin = None if cause == DUPLICATE else _origin(trigger)
-    work = new_work(0, trigger.id, None, offset=trigger.offset, origin=origin)
+    slot_ms, asked_by = trigger.slot_ms, trigger.asked_by  # of a backfill: which slot will not run
+    work = new_work(0, trigger.id, slot_ms, offset=trigger.offset, origin=origin, asked_by=asked_by)
     return with_state(task, taken), leave_out(task, work, cause, now_ms)
 
 

@@ -90,7 +90,8 @@ class Known:
     pending: dict[int, int] = field(default_factory=dict)  # slot → where it was told to wait
     missing: dict[int, tuple[int, int]] = field(default_factory=dict)  # slot → the events before and after the gap
     era: Era = field(default_factory=Era)
-    backfilled: tuple[str, int, int] | None = None  # who asked for it, the last slot that began, where
+    # Who asked for it, the last slot that began, where; the offset of its trigger.
+    backfilled: tuple[str, int, int, int] | None = None
 
 
 class Store(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from fencepost.core.backfills import BACKFILL
 from fencepost.core.commands import History
@@ -47,11 +47,14 @@ class Slots:
             if first_ms is not None and last_ms is not None:
                 self._account(task, known, first_ms, last_ms, at)
             return
+        if kind == "triggered" and "first" in fields and is_backfill_of(fields.get("asked_by")):
+            known.backfilled = None  # another one, which may have the name of one before
         over = kind in ENDS and "retry_at" not in fields
         for request in (fields, *fields.get("batch", ())):
             slot_ms = time_of(request, "slot")
-            if slot_ms is not None and kind == "started" and not promised:
-                self._backfilled(task, known, event.epoch, request.get("asked_by"), slot_ms, at)
+            # A slot that is run by another ID or by shards begins when it is given to them.
+            if slot_ms is not None and kind in ("started", "fanned_out") and not promised:
+                self._backfilled(task, known, event.epoch, request, slot_ms, at)
             if slot_ms is None or not of_schedule(request.get("asked_by")):
                 continue  # no slot, or one that somebody asked for beside the schedule: it may run as often as that
             self._request(task, known, event, slot_ms, at, promised, over)
@@ -100,16 +103,21 @@ class Slots:
             self._findings.add(Kind.SLOT_TWICE, task, epoch, text, (known.final_slot_at, at))
 
     def _backfilled(
-        self, task: str, known: Known, epoch: int | None, asked_by: str | None, slot_ms: int, at: int
+        self, task: str, known: Known, epoch: int | None, request: Mapping[str, Any], slot_ms: int, at: int
     ) -> None:
-        """A backfill runs each slot once, in their order."""
-        if asked_by is None or not asked_by.startswith(f"{BACKFILL} "):
+        """A backfill runs each slot once, in their order.
+
+        An ID that gets them by triggers does not hear of another backfill of the same name. There the same trigger must
+        not run again; that no slot is given away twice, the history of the task says.
+        """
+        asked_by, offset = request.get("asked_by"), request.get("offset", _NO_EVENT)
+        if not is_backfill_of(asked_by):
             return
         before = known.backfilled
-        if before is not None and before[0] == asked_by and slot_ms <= before[1]:
+        if before is not None and before[0] == asked_by and slot_ms <= before[1] and offset <= before[3]:
             text = f"slot {format_ms(slot_ms)} became a run of {asked_by} again"
             self._findings.add(Kind.SLOT_TWICE, task, epoch, text, (before[2], at))
-        known.backfilled = (asked_by, slot_ms, at)
+        known.backfilled = (asked_by, slot_ms, at, offset)
 
     def _accounted(self, task: str, known: Known, slot_ms: int) -> bool:
         era = known.era
@@ -200,6 +208,10 @@ def _advance(known: Known, schedule: Schedule, limit: int) -> None:
                 era.edge_ms = first_ms - 1
         else:
             return
+
+
+def is_backfill_of(asked_by: object) -> TypeGuard[str]:
+    return isinstance(asked_by, str) and asked_by.startswith(f"{BACKFILL} ")
 
 
 def items_of(schedule: Schedule) -> ScheduleItems:
