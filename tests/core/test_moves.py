@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fencepost.core.commands import Command, Hand, History, PutWork, Send
+from fencepost.core.commands import Command, Hand, History, Launch, PutWork, Send
 from fencepost.core.events import (
     Defined,
     Deleted,
@@ -24,10 +24,11 @@ from fencepost.core.events import (
     Woken,
 )
 from fencepost.core.forgetting import forgettable
+from fencepost.core.limits import Limit
 from fencepost.core.machine import new_task, startable, step, wake_at_ms, why_not_startable
 from fencepost.core.place import MAIN
 from fencepost.core.schedule import Every
-from fencepost.core.signals import Carry, GaveBack
+from fencepost.core.signals import Carry, GaveBack, Grant
 from fencepost.core.task import Cause, Definition, Outcome, Retry, Status, Task
 from tests.core.play import MINUTE, SECOND, T0, TASK, definition
 
@@ -353,3 +354,87 @@ def test_where_a_task_is_is_never_forgotten() -> None:
     for pool in (MAIN, "gpu"):
         assert houses.tasks[pool].state.place is not None
         assert not forgettable(houses.tasks[pool], houses.now_ms + 10**12, 1)
+
+
+ACTS = st.one_of(
+    st.tuples(st.just("define"), st.sampled_from(POOLS)),
+    st.tuples(st.sampled_from(("trigger", "start", "fail", "end", "lose")), st.just("")),
+    st.tuples(st.just("read"), st.sampled_from(POOLS)),
+)
+
+
+def as_numbered(houses: Houses) -> list[tuple[int, str | None]]:
+    """Each run's number, which is its idempotency key, and its request."""
+    return [(item.work.seq, item.work.trigger_id) for _, item in houses.log if isinstance(item, Launch)]
+
+
+@settings(max_examples=150)
+@given(st.lists(ACTS, min_size=5, max_size=40))
+def test_a_number_names_one_request_and_a_request_has_one_number_wherever_they_move(
+    acts: list[tuple[str, str]],
+) -> None:
+    houses, count, retry = Houses(), 0, Retry(attempts=3, delay_s=0.0)
+    houses.define(retry=retry)
+    for act, pool in acts:
+        if act == "define":
+            houses.define(retry=retry, pool=pool or None)
+        elif act == "trigger":
+            count += 1
+            houses.trigger(f"r{count}")
+        elif act == "start":
+            houses.start()
+        elif act == "read":
+            houses.read(pool)
+        elif act == "lose":
+            for where in POOLS:
+                run = houses.tasks[where].state.run
+                if run is not None:
+                    houses.step(where, Interrupted(run.epoch, Cause.LOST))
+        else:
+            houses.end(Outcome.FAILED if act == "fail" else Outcome.SUCCEEDED)
+    for _ in range(3 * count + 1):
+        houses.settle()
+        for where in POOLS:
+            houses.step(where, Woken())
+        houses.start()
+        houses.end()
+        houses.now_ms += MINUTE
+    runs = set(as_numbered(houses))
+    assert len({number for number, _ in runs}) == len(runs), "one number for two requests"
+    assert len({request for _, request in runs}) == len(runs) == count, "one request under two numbers"
+
+
+def test_requests_that_ran_before_and_after_a_move_are_told_apart_by_their_numbers() -> None:
+    houses = Houses()
+    houses.define(retry=Retry(attempts=2, delay_s=0.0))
+    for id in ("first", "home"):
+        houses.end()
+        houses.trigger(id)
+        houses.start()
+    houses.define(pool="gpu", retry=Retry(attempts=2, delay_s=0.0))
+    houses.end(Outcome.FAILED)
+    houses.settle()
+    houses.trigger("there")
+    for _ in range(2):
+        houses.start()
+        houses.end()
+    assert as_numbered(houses) == [(1, "first"), (2, "home"), (2, "home"), (3, "there")]
+
+
+def test_an_ask_for_a_limit_is_told_apart_from_one_before_the_move() -> None:
+    """A grant that was on its way when the task left is handed on to the pool, where it was taken as its own."""
+    houses = Houses()
+    limit = Limit("db", max_runs=1)
+    houses.tasks[MAIN], _ = step(houses.tasks[MAIN], Defined(definition(limit=limit)), T0)
+    houses.tasks[MAIN], _ = step(houses.tasks[MAIN], Triggered(Trigger(TASK, "a", offset=1)), T0)
+    before = houses.tasks[MAIN].state.permit
+    houses.tasks[MAIN], moved = step(houses.tasks[MAIN], Defined(definition(limit=limit, pool="gpu")), T0)
+    (handed,) = [item.definition for item in moved if isinstance(item, Hand)]
+    (carry,) = [item.signal for item in moved if isinstance(item, Send) and isinstance(item.signal, Carry)]
+    assert handed is not None
+    gpu, _ = step(houses.tasks["gpu"], Defined(handed), T0)
+    gpu, _ = step(gpu, Signalled(carry, 0, TASK), T0)
+    assert before is not None
+    assert gpu.state.permit is not None
+    gpu, _ = step(gpu, Signalled(Grant(before.ticket), 1, "limit/db"), T0)
+    assert not startable(gpu, T0)

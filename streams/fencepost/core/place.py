@@ -43,6 +43,7 @@ class Luggage:
     schedule: str | None = None  # the fingerprint of the one that was in force
     recent: tuple[str, ...] = ()
     cancelled_to: int = -1  # of a shard
+    next_seq: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,6 +139,7 @@ class GaveBack:
     schedule: str | None = None
     recent: tuple[str, ...] = ()
     cancelled_to: int = -1
+    next_seq: int = 1
 
 
 @dataclass(frozen=True, slots=True)

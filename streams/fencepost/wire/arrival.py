@@ -27,6 +27,8 @@ def arrival_to_json(arrival: Arrival) -> dict[str, Any]:
         body["recent"] = list(luggage.recent)
     if luggage.cancelled_to >= 0:
         body["cancelled_to"] = luggage.cancelled_to
+    if luggage.next_seq > 1:
+        body["next_seq"] = luggage.next_seq
     if arrival.recall:
         body["recall"] = True
     return body
@@ -45,5 +47,6 @@ def read_arrival(body: dict[str, Any]) -> Arrival:
         body.get("schedule"),
         tuple(body.get("recent", ())),
         int(body.get("cancelled_to", -1)),
+        int(body.get("next_seq", 1)),
     )
     return Arrival(luggage, body.get("recall", False))

@@ -12,11 +12,15 @@ What decides stays with the namespace, only runs move. A task that fans out neve
 move. The cycles of one that runs after others are joined in the namespace (`core.joins`); each goes to the pool as the
 request it has become. Who runs after the task goes along with it: they are told where it ends.
 
+Requests are counted on wherever the task is: a number names one request for those who must not do it twice
+(`idempotency_key`), and one ask for a limit.
+
 Moves are numbered, so that a definition or an answer that is of an earlier move says nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
@@ -29,10 +33,10 @@ from fencepost.core.ending import DROP_CHECKPOINT
 from fencepost.core.events import Defined, Deleted, Ended, Interrupted
 from fencepost.core.joins import follow, keep_links
 from fencepost.core.links import When
-from fencepost.core.making import naming, new_drop, new_history, new_put, with_state
+from fencepost.core.making import naming, new_drop, new_history, new_put, with_delayed, with_state, with_waiting
 from fencepost.core.owed import drop_owed
 from fencepost.core.place import MAIN, Arrival, Luggage, Place
-from fencepost.core.rank import behind_its_level, in_order
+from fencepost.core.rank import behind_its_level, in_order, line_up
 from fencepost.core.recent import KEPT
 from fencepost.core.room import needs_own_record
 from fencepost.core.signals import Carry, GaveBack, Subscribe
@@ -98,16 +102,18 @@ def carried(task: Task, signal: Carry, _sender: str, now_ms: int) -> Stepped:
     if state.place is not None and state.place.away and not state.place.recalled:
         on = Carry(_light(signal.work), signal.checkpoint, signal.new)
         return task, (Send(state.task, on, state.place.pool or MAIN),)
-    work = replace(signal.work, seq=state.next_seq, offset=-1, own_record=needs_own_record(signal.size, state.task))
+    seq = _number_of(task, signal.work)
+    work = replace(signal.work, seq=seq, offset=-1, own_record=needs_own_record(signal.size, state.task))
     definition = task.definition
     if definition is None:
         return task, leave_out(task, work, "deleted", now_ms)
-    task = with_state(task, replace(state, next_seq=work.seq + 1))
+    task = with_state(task, replace(state, next_seq=max(state.next_seq, seq + 1)))
     if signal.new:
         return admit(task, definition, work, now_ms, recorded=False)
+    task, room = _renumbered(task, lambda other: other.seq == seq)
     if work.due_ms <= now_ms:
         work = behind_its_level(task.waiting, work)
-    commands: tuple[Command, ...] = (waits(work, now_ms), new_put(work))
+    commands: tuple[Command, ...] = (*room, waits(work, now_ms), new_put(work))
     if signal.checkpoint is not None:
         task = replace(task, checkpoint=signal.checkpoint)
         commands += (PutCheckpoint(signal.checkpoint),)
@@ -125,11 +131,13 @@ def gave_back(task: Task, signal: GaveBack, _sender: str, now_ms: int) -> Steppe
     luggage = Luggage(**{name: getattr(signal, name) for name in Luggage.__slots__})
     task = with_state(task, _unpacked(task.state, luggage))
     history = new_history("moved", luggage.epoch or None, now_ms, {"from": _pool(place.pool)})
+    # What came here meanwhile may have the number of a request that ran in the pool.
+    task, room = _renumbered(task, lambda work: not _ran(work) and work.seq < luggage.next_seq)
     if task.definition is None:
-        return task, (history,)
+        return task, (history, *room)
     definition = task.definition
     task, commands = defined(replace(task, definition=None), _as_new(definition, luggage), now_ms)
-    return task, (history, *commands)
+    return task, (history, *room, *commands)
 
 
 def _defined_in_pool(task: Task, event: Defined, arrival: Arrival, now_ms: int) -> Stepped:
@@ -253,6 +261,35 @@ def _children_gone(task: Task) -> Stepped:
     return keep_links(task, replace(links, children=()))
 
 
+def _ran(work: Work) -> bool:
+    """Whether a run of it was on, which was told its number (`idempotency_key`)."""
+    return bool(work.attempt or work.losses or work.past or work.resumed)
+
+
+def _number_of(task: Task, work: Work) -> int:
+    """The number of a request that came along: its own where a run of it knows that, as all attempts have one."""
+    here_on = task.state.work
+    taken = {other.seq for other in (*task.waiting, *task.delayed) if _ran(other)}
+    if not _ran(work) or work.seq in taken or (here_on is not None and here_on.seq == work.seq):
+        return task.state.next_seq
+    return work.seq
+
+
+def _renumbered(task: Task, meant: Callable[[Work], bool]) -> Stepped:
+    """These requests have new numbers, in their order."""
+    fresh: dict[int, Work] = {}
+    for work in sorted((*task.waiting, *task.delayed), key=lambda work: work.seq):
+        if meant(work):
+            fresh[work.seq] = replace(work, seq=task.state.next_seq + len(fresh))
+    if not fresh:
+        return task, ()
+    task = with_state(task, replace(task.state, next_seq=task.state.next_seq + len(fresh)))
+    task = with_waiting(task, line_up([fresh.get(work.seq, work) for work in task.waiting]))
+    delayed = sorted([fresh.get(work.seq, work) for work in task.delayed], key=lambda work: (work.due_ms, work.seq))
+    drops = tuple([new_drop(seq) for seq in fresh])
+    return with_delayed(task, tuple(delayed)), (*drops, *[new_put(work) for work in fresh.values()])
+
+
 def _pool_of(definition: Definition) -> str | None:
     """Where the task itself belongs. What is run by shards has no runs of its own: it stays, and they move."""
     return None if definition.fans_out else definition.pool
@@ -278,6 +315,7 @@ def _luggage(state: TaskState, number: int) -> Luggage:
         state.schedule_fingerprint,
         tuple(f"{hashed} {at_ms}" for hashed, at_ms in state.recent_ids),
         state.cancelled_to,
+        state.next_seq,
     )
 
 
@@ -298,6 +336,7 @@ def _unpacked(state: TaskState, luggage: Luggage) -> TaskState:
         pause_reason=state.pause_reason if spoken else luggage.pause_reason,
         recent_ids=tuple(newest),
         cancelled_to=max(state.cancelled_to, luggage.cancelled_to),
+        next_seq=max(state.next_seq, luggage.next_seq),
         place=Place(luggage.number, spoken=spoken),
     )
 
