@@ -10,9 +10,11 @@ import pytest
 from fencepost.core.commands import Send
 from fencepost.core.links import Origin, Shard
 from fencepost.core.ownership import Holding
-from fencepost.core.signals import ShardDone
-from fencepost.core.task import Work
+from fencepost.core.place import Place
+from fencepost.core.signals import Ask, ShardDone
+from fencepost.core.task import Definition, PythonHandler, Task, TaskState, Work
 from fencepost.kafka.topics import Topics
+from fencepost.wire.control import encode_signal
 from fencepost.wire.trigger import encode_again
 from fencepost.worker.batch import Part
 from fencepost.worker.intake import Intake, Taken
@@ -95,3 +97,24 @@ def test_a_shard_that_is_gone_before_its_trigger_is_read_tells_the_task_that_wai
         ("t/shard/9", "skipped", "not defined")
     ]
     assert partition.tasks["t/shard/9"].state.trigger_offset == 7, "it is taken once"
+
+
+class Control(Message):
+    def topic(self) -> str:
+        return TOPICS.control
+
+
+def test_what_is_asked_under_a_limit_s_key_stays_where_limits_are_granted_whatever_task_has_its_id(
+    partition: Partition,
+) -> None:
+    """Handed on with the task of that ID, claims were granted in two places, and never given back in the first."""
+    state = TaskState("limit/db", place=Place(1, "gpu"))
+    partition.tasks["limit/db"] = Task(state, Definition("limit/db", PythonHandler("f"), pool="gpu"))
+    value = encode_signal("report", Ask(5, max_runs=1), "lane", "nonce")
+    partition.control.append(Control(b"limit/db", value))  # type: ignore[arg-type]
+    part = Part(0, "nonce", T0)
+    intake().control(partition, part, T0)
+    assert part.extra == []
+    group = partition.tasks["limit/db"].group
+    assert group is not None
+    assert [(claim.task, claim.granted) for claim in group.claims] == [("report", True)]

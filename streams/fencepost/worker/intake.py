@@ -17,8 +17,10 @@ from fencepost.core.machine import IllegalEvent, startable, step
 from fencepost.core.making import new_triggered
 from fencepost.core.place import MAIN
 from fencepost.core.signals import (
+    Ask,
     Carry,
     GaveBack,
+    GiveBack,
     ShardDone,
     Subscribe,
     TellChildren,
@@ -392,6 +394,8 @@ class Intake:
             moves = isinstance(event.signal, Subscribe) and event.signal.number
             if moves or isinstance(event.signal, Carry | GaveBack | TellChildren):
                 return False  # between the two sides of a move
+            if isinstance(event.signal, Ask | GiveBack):
+                return False  # for the key of a limit, which shares nothing with a task of the same ID
             if isinstance(event.signal, UpstreamDone | UpstreamMissed | ShardDone) and not self._context.topics.pool:
                 return False  # joined and gathered here, wherever the task runs
         self._meet(partition, part, task_id, now_ms)
