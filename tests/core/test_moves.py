@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fencepost.core.commands import Command, Hand, History, Launch, PutWork, Send
+from fencepost.core.commands import Command, DropWork, Hand, History, Launch, PutWork, Send
 from fencepost.core.events import (
     Defined,
     Deleted,
@@ -438,3 +438,19 @@ def test_an_ask_for_a_limit_is_told_apart_from_one_before_the_move() -> None:
     assert gpu.state.permit is not None
     gpu, _ = step(gpu, Signalled(Grant(before.ticket), 1, "limit/db"), T0)
     assert not startable(gpu, T0)
+
+
+def test_a_move_home_numbers_again_only_what_came_there_meanwhile() -> None:
+    """A transaction has to hold them all a second time."""
+    houses = in_gpu()
+    for id in ("a", "b", "c"):
+        houses.trigger(id)
+    houses.start()
+    houses.define()
+    houses.step(MAIN, Triggered(Trigger(TASK, "d", offset=100)))
+    houses.read("gpu")
+    houses.end()
+    houses.log.clear()
+    houses.settle()
+    assert [item.seq for where, item in houses.log if where == MAIN and isinstance(item, DropWork)] == [1]
+    assert sorted(houses.waiting(MAIN), key=str) == ["b", "c", "d"]

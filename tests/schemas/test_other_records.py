@@ -42,7 +42,7 @@ SIGNALS: dict[str, Any] = {
     "ask": Ask(4, 2, "5/10m", 3),
     "give_back": GiveBack(4),
     "grant": Grant(4),
-    "carry": Carry(Work(3, "id", T0, T0, T0, {"n": 1}, {"h": "x"}, 2, -1, 1, 1, True), {"row": 7}, True),
+    "carry": Carry(Work(3, "id", T0, T0, T0, {"n": 1}, {"h": "x"}, 2, -1, 1, 1, True), {"row": 7}, True, 12),
     "tell_children": TellChildren("slot:2026-11-30T02:00:00.000Z", "skipped", ("a", "b"), 7, {"n": 1}, True),
     "gave_back": GaveBack(2, 9, T0, T0, True, "lunch", "every 60", ("abcdefghij 1700000000000",), 3, 12),
     "upstream_done": UpstreamDone("slot:2026-11-30T02:00:00.000Z", "failed", ("a", "b"), 7, {"n": 1}, None, True),

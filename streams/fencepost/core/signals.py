@@ -103,11 +103,13 @@ class Carry:
     """A request that waits moves with its task. `checkpoint`: what its last run saved.
 
     new: it was made in the namespace just now, of a cycle that is joined, and no overlap policy has seen it yet.
+    next_seq: the number of the next request where it comes from.
     """
 
     work: Work
     checkpoint: Any = None
     new: bool = False
+    next_seq: int = 1
     size: int = 0
 
 

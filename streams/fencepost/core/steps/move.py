@@ -100,9 +100,9 @@ def carried(task: Task, signal: Carry, _sender: str, now_ms: int) -> Stepped:
     """
     state = task.state
     if state.place is not None and state.place.away and not state.place.recalled:
-        on = Carry(_light(signal.work), signal.checkpoint, signal.new)
+        on = Carry(_light(signal.work), signal.checkpoint, signal.new, signal.next_seq)
         return task, (Send(state.task, on, state.place.pool or MAIN),)
-    seq = _number_of(task, signal.work)
+    seq = _number_of(task, signal)
     work = replace(signal.work, seq=seq, offset=-1, own_record=needs_own_record(signal.size, state.task))
     definition = task.definition
     if definition is None:
@@ -110,7 +110,9 @@ def carried(task: Task, signal: Carry, _sender: str, now_ms: int) -> Stepped:
     task = with_state(task, replace(state, next_seq=max(state.next_seq, seq + 1)))
     if signal.new:
         return admit(task, definition, work, now_ms, recorded=False)
-    task, room = _renumbered(task, lambda other: other.seq == seq)
+    room: tuple[Command, ...] = ()
+    if seq < state.next_seq:  # its own: what came here meanwhile may have it
+        task, room = _renumbered(task, lambda other: other.seq == seq)
     if work.due_ms <= now_ms:
         work = behind_its_level(task.waiting, work)
     commands: tuple[Command, ...] = (*room, waits(work, now_ms), new_put(work))
@@ -247,7 +249,7 @@ def _packed(task: Task, pool: str, number: int, now_ms: int) -> tuple[Command, .
         commands += [Send(state.task, Subscribe(number), pool, child) for child in task.links.children]
     for work in works:
         checkpoint = task.checkpoint if work.resumed else None
-        commands.append(Send(state.task, Carry(_light(work), checkpoint), pool))
+        commands.append(Send(state.task, Carry(_light(work), checkpoint, next_seq=state.next_seq), pool))
         commands.append(new_history("moved", None, now_ms, {**naming(work), **to}))
     commands.append(new_history("moved", state.epoch or None, now_ms, {**to, "carried": len(works)}))
     return tuple(commands)
@@ -266,12 +268,18 @@ def _ran(work: Work) -> bool:
     return bool(work.attempt or work.losses or work.past or work.resumed)
 
 
-def _number_of(task: Task, work: Work) -> int:
-    """The number of a request that came along: its own where a run of it knows that, as all attempts have one."""
+def _number_of(task: Task, signal: Carry) -> int:
+    """The number of a request that came along: its own where a run of it knows that, as all attempts have one.
+
+    Otherwise one above those of both places, so that it need not be numbered again once the task is here.
+    """
+    work, fresh = signal.work, max(task.state.next_seq, signal.next_seq)
+    if not _ran(work):
+        return fresh
     here_on = task.state.work
     taken = {other.seq for other in (*task.waiting, *task.delayed) if _ran(other)}
-    if not _ran(work) or work.seq in taken or (here_on is not None and here_on.seq == work.seq):
-        return task.state.next_seq
+    if work.seq in taken or (here_on is not None and here_on.seq == work.seq):
+        return fresh
     return work.seq
 
 
