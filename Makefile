@@ -66,7 +66,7 @@ lock: ## Compile the locked requirements again (ARGS=--upgrade for newer version
 # --- tests -----------------------------------------------------------------------------------------------------------
 
 .PHONY: test
-test: ## All tests: those that wait on brokers beside those that compute
+test: jars servers wheel spin ## All tests: those that wait on brokers beside those that compute
 	@echo 'The parts of the tests run side by side; each line says whose it is.'
 	@+$(MAKE) --no-print-directory -j2 BESIDE=yes test-brokers test-fast test-croniter test-simulation test-model
 
