@@ -17,6 +17,7 @@ from fencepost.core.events import (
     Event,
     Interrupted,
     Paused,
+    Resumed,
     Signalled,
     Started,
     Trigger,
@@ -214,6 +215,27 @@ def test_what_was_taken_as_a_duplicate_stays_one_and_a_pause_stays_a_pause() -> 
     houses.trigger("once")
     assert houses.told("gpu", "skipped") == [{"trigger": "once", "offset": houses.offset, "cause": "duplicate"}]
     assert (houses.tasks["gpu"].state.paused, houses.tasks["gpu"].state.pause_reason) == (True, "lunch")
+
+
+def test_a_pause_of_the_definition_ends_with_it_also_where_the_pool_had_not_read_that_yet() -> None:
+    houses = in_gpu()
+    houses.define(pool="gpu", paused=True)
+    houses.settle()
+    houses.define(paused=True)  # called back: the pool gives the task back as soon as it reads this
+    houses.define()
+    houses.settle()
+    assert not houses.tasks[MAIN].state.paused
+    houses.trigger("now")
+    assert houses.start() == MAIN
+
+
+def test_a_task_that_was_resumed_against_its_definition_stays_so_in_the_pool() -> None:
+    houses = Houses()
+    houses.define(paused=True)
+    houses.step(MAIN, Resumed())
+    houses.define(paused=True, pool="gpu")
+    houses.settle()
+    assert not houses.tasks["gpu"].state.paused
 
 
 def test_a_changed_definition_and_a_deletion_reach_the_pool_and_the_same_again_does_not() -> None:

@@ -217,9 +217,16 @@ def slot_twice(pen: Pen) -> tuple[Kind, int | None, list[tuple[str, int]]]:
     return Kind.SLOT_TWICE, 2, [("runs", over), ("runs", again)]
 
 
+def elsewhere(pen: Pen) -> tuple[Kind, int | None, list[tuple[str, int]]]:
+    started = pen.started(1, worker="w2")
+    pen.ended(1)
+    pen.state(1)
+    return Kind.ELSEWHERE, 1, [("runs", started)]
+
+
 BREACHES = (
     overlap, twice, backwards, no_owner, no_start, state_beyond_history, old_owner_writes_on, stranger_writes,
-    old_owner_overwrites_state, dropped, slot_lost, slot_twice,
+    old_owner_overwrites_state, dropped, slot_lost, slot_twice, elsewhere,
 )  # fmt: skip
 
 

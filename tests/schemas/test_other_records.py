@@ -44,7 +44,7 @@ SIGNALS: dict[str, Any] = {
     "grant": Grant(4),
     "carry": Carry(Work(3, "id", T0, T0, T0, {"n": 1}, {"h": "x"}, 2, -1, 1, 1, True), {"row": 7}, True, 12),
     "tell_children": TellChildren("slot:2026-11-30T02:00:00.000Z", "skipped", ("a", "b"), 7, {"n": 1}, True),
-    "gave_back": GaveBack(2, 9, T0, T0, True, "lunch", "every 60", ("abcdefghij 1700000000000",), 3, 12),
+    "gave_back": GaveBack(2, 9, T0, T0, True, "lunch", "every 60", ("abcdefghij 1700000000000",), 3, 12, True),
     "upstream_done": UpstreamDone("slot:2026-11-30T02:00:00.000Z", "failed", ("a", "b"), 7, {"n": 1}, None, True),
     "upstream_missed": UpstreamMissed(T0, T0 + 60_000, True),
     "shard_moved": ShardMoved("slot:2026-11-30T02:00:00.000Z", 4, 0, 2, 1),

@@ -48,6 +48,9 @@ KINDS = {
 }
 
 
+APPENDED_MS = "appended_ms"  # put into each event: the broker's time of it
+
+
 @dataclass(slots=True)
 class TaskRecords:
     """All that the topics hold of one task, in the order of their logs."""
@@ -56,6 +59,7 @@ class TaskRecords:
     events: list[dict[str, Any]] = field(default_factory=list)
     works: dict[bytes, dict[str, Any]] = field(default_factory=dict)  # that wait now
     floor: int = 0  # of its partition: what is new or was forgotten starts there
+    told_since_ms: dict[str, int] = field(default_factory=dict)  # by task that runs after it: since when it knows that
 
 
 def read_topics(world: World, namespace: str) -> dict[str, TaskRecords]:
@@ -79,7 +83,10 @@ def read_topics(world: World, namespace: str) -> dict[str, TaskRecords]:
                         records.works.pop(entry.key, None)
                     elif "seq" in body:
                         records.works[entry.key] = body
+                    for child in body.get("children", ()) if body is not None else ():
+                        records.told_since_ms.setdefault(child, entry.at_ms)
                 elif body is not None:
+                    body[APPENDED_MS] = entry.at_ms
                     (records.states if topic.endswith(".state") else records.events).append(body)
     for name, records in found.items():
         records.floor = floors.get(partition_of(name.encode(), world.plan.partitions), 0)
@@ -96,6 +103,8 @@ def read_all(world: World) -> dict[str, TaskRecords]:
             known.events += records.events
             known.works |= {namespace.encode() + key: work for key, work in records.works.items()}
             known.floor = records.floor
+            for child, at_ms in records.told_since_ms.items():
+                known.told_since_ms[child] = min(at_ms, known.told_since_ms.get(child, at_ms))
     if len(world.namespaces) > 1:
         for known in found.values():
             known.events.sort(key=lambda event: (event.get("epoch", 0), event["kind"] != "started"))
@@ -277,10 +286,13 @@ def _cycles(task: str, records: TaskRecords) -> Iterator[Violation]:
             over.add(cycle)
 
 
-def _ended_cycles(task: str, records: TaskRecords) -> set[str]:
-    """Cycles of which the task has told its children an end."""
+def _ended_cycles(task: str, records: TaskRecords, child: str) -> set[str]:
+    """Cycles of which the task has told this child an end; what it ended before it knew of the child it told nobody."""
     found = set()
+    since_ms = records.told_since_ms.get(child, -1)
     for event in records.events:
+        if event[APPENDED_MS] <= since_ms:
+            continue
         ended = event["kind"] in _ENDS and "retry_at" not in event
         if "cycle" in event and (ended or event["kind"] in ("skipped", "missed", "gathered")):
             found.add(event["cycle"])
@@ -301,7 +313,7 @@ def _lost_cycles(world: World, records: dict[str, TaskRecords]) -> Iterator[Viol
     for definition in world.plan.definitions:
         if not definition.after:
             continue
-        ended = [_ended_cycles(parent, records.get(parent, TaskRecords())) for parent in definition.after]
+        ended = [_ended_cycles(each, records.get(each, TaskRecords()), definition.task) for each in definition.after]
         events = records.get(definition.task, TaskRecords()).events
         # That one parent has ended and the others are waited for is not what is asked for here.
         events = [event for event in events if event["kind"] != "moved"]

@@ -31,6 +31,7 @@ FOUND = {
     (3636, None): "a lane died while it asked the group whether it counts; its successor waited for that to time out",
     (48, "dependents"): "a shard's trigger came before the definition of its own transaction was seen to be committed",
     (9009, "pools"): "a task ran where it had moved to before those were there who run after it",
+    (9029, "pools"): "a shard came back from a pool paused by a definition that had been changed meanwhile",
     (9148, "pools"): "a task of a pool that had never run there was called back while nobody was, and never came",
     (20141, "pools"): "a pause came back from a pool behind the resume that was said after it",
     (6324, None): "a task that was ready when the clock was put back was neither ready nor timed any more",

@@ -44,6 +44,7 @@ class Luggage:
     recent: tuple[str, ...] = ()
     cancelled_to: int = -1  # of a shard
     next_seq: int = 1
+    defined_paused: bool = False  # what the last definition taken said of it
 
 
 @dataclass(frozen=True, slots=True)

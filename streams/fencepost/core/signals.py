@@ -142,6 +142,7 @@ class GaveBack:
     recent: tuple[str, ...] = ()
     cancelled_to: int = -1
     next_seq: int = 1
+    defined_paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

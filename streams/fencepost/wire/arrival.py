@@ -29,6 +29,8 @@ def arrival_to_json(arrival: Arrival) -> dict[str, Any]:
         body["cancelled_to"] = luggage.cancelled_to
     if luggage.next_seq > 1:
         body["next_seq"] = luggage.next_seq
+    if luggage.defined_paused:
+        body["defined_paused"] = True
     if arrival.recall:
         body["recall"] = True
     return body
@@ -48,5 +50,6 @@ def read_arrival(body: dict[str, Any]) -> Arrival:
         tuple(body.get("recent", ())),
         int(body.get("cancelled_to", -1)),
         int(body.get("next_seq", 1)),
+        body.get("defined_paused", False),
     )
     return Arrival(luggage, body.get("recall", False))

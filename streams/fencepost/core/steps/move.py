@@ -324,6 +324,7 @@ def _luggage(state: TaskState, number: int) -> Luggage:
         tuple(f"{hashed} {at_ms}" for hashed, at_ms in state.recent_ids),
         state.cancelled_to,
         state.next_seq,
+        state.defined_paused,
     )
 
 
@@ -342,6 +343,7 @@ def _unpacked(state: TaskState, luggage: Luggage) -> TaskState:
         not_before_ms=max(state.not_before_ms, luggage.not_before_ms),
         paused=state.paused if spoken else luggage.paused,
         pause_reason=state.pause_reason if spoken else luggage.pause_reason,
+        defined_paused=luggage.defined_paused,
         recent_ids=tuple(newest),
         cancelled_to=max(state.cancelled_to, luggage.cancelled_to),
         next_seq=max(state.next_seq, luggage.next_seq),
