@@ -14,9 +14,8 @@ from fencepost.claims import LimitStatus, read_limits
 from fencepost.codec import BadRecord
 from fencepost.core import ids
 from fencepost.core.backfills import MOST_LEFT_OUT
-from fencepost.core.fans import slot_id
 from fencepost.core.ids import MAX_ID_BYTES, check_task_id
-from fencepost.core.spread import MAX_RUNS
+from fencepost.core.spread import has_room_for_slots
 from fencepost.core.task import Definition, Outcome, TaskState
 from fencepost.core.times import parse_duration, parse_rfc3339
 from fencepost.kafka.namespace import NamespaceInfo, load_namespace
@@ -277,7 +276,7 @@ class Client:
         if len(left_out) > MOST_LEFT_OUT:
             reason = f"{len(left_out)} slots of the range ran already; at most {MOST_LEFT_OUT} can be left out"
             raise BadRecord(f"{reason}: narrow the range, or have them run again", "since")
-        if max_runs > 1 and len(slot_id(task, MAX_RUNS - 1).encode()) > MAX_ID_BYTES:
+        if max_runs > 1 and not has_room_for_slots(task):
             raise BadRecord(f"{task!r} leaves no room for the IDs of its backfill in {MAX_ID_BYTES} bytes", "task")
         backfill_id = uuid.uuid4().hex[:8] if id is None else id
         return self._control(task, encode_backfill(backfill_id, since_ms, until_ms, left_out, max_runs))

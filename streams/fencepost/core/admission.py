@@ -25,6 +25,7 @@ from fencepost.core.owed import drop_owed
 from fencepost.core.rank import behind_its_level, in_order
 from fencepost.core.task import BACKOFF, CANCELLED, IDLE, RUNNING, Definition, Overlap, Task, Work
 
+_GRACE_S: Final = 5.0  # where no definition says it any more
 MAX_WAITING: Final = 10_000  # of one task, buffered and delayed together
 _SUPERSEDING: Final = (Overlap.CANCEL, Overlap.TERMINATE)
 
@@ -91,6 +92,11 @@ def _supersede(
     if not recorded:
         commands += (waits(work, now_ms), new_put(work))
     return with_waiting(task, (work,)), tuple(commands)
+
+
+def grace_of(task: Task) -> float:
+    """How long a run of the task may go on after it was asked to stop, in seconds."""
+    return _GRACE_S if task.definition is None else task.definition.grace_s
 
 
 def ask_to_stop(task: Task, cause: str, grace_s: float) -> tuple[Task, tuple[Command, ...]]:

@@ -28,11 +28,13 @@ from fencepost.core.fans import (
     cycle_begun,
     define_on,
     end_fan,
+    fan_of,
     gather,
     id_of,
     keep_fan,
     on_id,
     place_on,
+    was_cancelled,
 )
 from fencepost.core.joins import left_out_of_cycle
 from fencepost.core.links import MAX_SHARDS, Fan, Origin, Shard, ShardEnd, Target
@@ -107,9 +109,8 @@ def _ask_again(task: Task, definition: Definition, fan: Fan, there: Attendance, 
 
 def shard_moved(task: Task, signal: ShardMoved, sender: str, now_ms: int) -> tuple[Task, Commands]:
     """A worker could not be asked by this shard: it is asked again with the next look at who is there."""
-    fans = () if task.links is None else task.links.fans
-    fan = next((known for known in fans if known.number == signal.number), None)
-    if fan is None and task.links is not None and signal.number <= task.links.cancelled_to:
+    fan = fan_of(task, signal.number)
+    if fan is None and was_cancelled(task, signal.number):
         return task, ()
     if fan is None or not 0 <= signal.shard < len(fan.targets):
         return task, (left_out_of_cycle(signal.cycle, sender, GATHERED, now_ms),)

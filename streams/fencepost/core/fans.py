@@ -17,7 +17,7 @@ from fencepost.core.backfills import is_backfill
 from fencepost.core.commands import Ask, Command, Define, DropFan, PutFan, Send
 from fencepost.core.dependents import SUCCEEDED, cycle_of, leave_out, tell
 from fencepost.core.events import Trigger
-from fencepost.core.ids import MAX_ID_BYTES, murmur2
+from fencepost.core.ids import MAX_ID_BYTES, partition_of
 from fencepost.core.joins import keep_links, left_out_of_cycle
 from fencepost.core.links import MAX_SHARDS, RESULTS_BYTES, Fan, Links, Origin, Shard, ShardEnd
 from fencepost.core.making import naming, new_drop, new_history, with_links, with_waiting
@@ -34,8 +34,9 @@ PAYLOAD: Final = "payload"  # `map` over what a trigger brings
 CANCELLED: Final = Outcome.CANCELLED.value
 FAN_BYTES: Final = 16 * 1024 * 1024  # of all that the shards of one request are given, as JSON
 GATHERED: Final = "its shards were gathered"
-_SHARD_BYTES: Final = len(f"/shard/{MAX_SHARDS - 1}")
-_ON_BYTES: Final = len("/on/99999.999999")
+_SHARD, _ON, _SLOT = SHARD_MARKS = ("/shard/", "/on/", "/backfill/")  # what follows a task's ID in those of its shards
+_SHARD_BYTES: Final = len(f"{_SHARD}{MAX_SHARDS - 1}")
+_ON_BYTES: Final = len(f"{_ON}99999.999999")
 
 
 def why_no_fan_out(definition: Definition) -> tuple[str, str] | None:
@@ -69,22 +70,22 @@ def _why_no_broadcast(definition: Definition) -> tuple[str, str] | None:
 
 def shard_id(task_id: str, shard: int) -> str:
     """The ID of a shard."""
-    return f"{task_id}/shard/{shard}"
+    return f"{task_id}{_SHARD}{shard}"
 
 
 def slot_id(task_id: str, place: int) -> str:
     """The ID that slots of a backfill run under, where it has more than one run at once."""
-    return f"{task_id}/backfill/{place}"
+    return f"{task_id}{_SLOT}{place}"
 
 
 def is_shard_of(task_id: str, parent: str) -> bool:
     """Whether an ID is that of a shard of the task, or of its backfills."""
-    return task_id.startswith((f"{parent}/shard/", f"{parent}/backfill/", f"{parent}/on/"))
+    return task_id.startswith(tuple([parent + mark for mark in SHARD_MARKS]))
 
 
 def on_id(task_id: str, at: str) -> str:
     """The ID of a shard of a broadcast; `at` says which partition it is on, see `place_on`."""
-    return f"{task_id}/on/{at}"
+    return f"{task_id}{_ON}{at}"
 
 
 @lru_cache(maxsize=4096)
@@ -92,7 +93,7 @@ def place_on(task_id: str, partition: int, partitions: int) -> str:
     """What makes an ID that lies on this very partition: its number, a dot, and the first number that fits."""
     for number in itertools.count():
         at = f"{partition}.{number}"
-        if (murmur2(on_id(task_id, at).encode()) & 0x7FFFFFFF) % partitions == partition:
+        if partition_of(on_id(task_id, at).encode(), partitions) == partition:
             return at
     raise AssertionError("a hash that misses a partition for ever")
 
@@ -102,6 +103,16 @@ def id_of(task_id: str, fan: Fan, shard: int) -> str:
     if fan.place is not None:
         return slot_id(task_id, fan.place)
     return on_id(task_id, fan.targets[shard].at) if fan.targets else shard_id(task_id, shard)
+
+
+def fan_of(task: Task, number: int) -> Fan | None:
+    """The request of this number, where its shards have not all ended or it may be mended."""
+    return next((fan for fan in (() if task.links is None else task.links.fans) if fan.number == number), None)
+
+
+def was_cancelled(task: Task, number: int) -> bool:
+    """Whether nobody waits any more for what shards tell of a request that is gone."""
+    return task.links is not None and number <= task.links.cancelled_to
 
 
 def fan_out(task: Task, definition: Definition, now_ms: int) -> tuple[Task, Commands]:
@@ -148,9 +159,8 @@ def fan_out(task: Task, definition: Definition, now_ms: int) -> tuple[Task, Comm
 
 def gathered(task: Task, signal: ShardDone, sender: str, now_ms: int) -> tuple[Task, Commands]:
     """The request of a shard has ended."""
-    links = task.links or Links()
-    fan = next((known for known in links.fans if known.number == signal.number), None)
-    if fan is None and signal.number <= links.cancelled_to:
+    fan = fan_of(task, signal.number)
+    if fan is None and was_cancelled(task, signal.number):
         return task, ()
     if fan is None or not 0 <= signal.shard < fan.shards:
         return task, (left_out_of_cycle(signal.cycle, sender, GATHERED, now_ms),)

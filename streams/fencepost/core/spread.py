@@ -15,7 +15,7 @@ from fencepost.core.backfills import DROP_LEFT_OUT, asked_by, drop_backfill, nex
 from fencepost.core.commands import Ask, Command, Define
 from fencepost.core.dependents import SKIPPED, SUCCEEDED, slot_cycle
 from fencepost.core.events import Trigger
-from fencepost.core.fans import FAN_BYTES, call_off, gathered, keep_fan, shard_of, slot_id
+from fencepost.core.fans import FAN_BYTES, call_off, fan_of, gathered, keep_fan, shard_of, slot_id
 from fencepost.core.ids import MAX_ID_BYTES
 from fencepost.core.joins import keep_links
 from fencepost.core.links import Fan, Links, Origin, Shard
@@ -39,9 +39,14 @@ def why_not_side_by_side(definition: Definition) -> str | None:
         return "max_runs above 1 is not for a task in a pool"
     if MAX_RUNS * json_bytes(definition.payload) > FAN_BYTES:
         return f"max_runs above 1 is not for a task whose payload has more than {FAN_BYTES // MAX_RUNS:,} bytes"
-    if len(slot_id(definition.task, MAX_RUNS - 1).encode()) > MAX_ID_BYTES:
+    if not has_room_for_slots(definition.task):
         return f"an ID of {MAX_ID_BYTES} bytes at most leaves no room for the IDs of a backfill with max_runs above 1"
     return None
+
+
+def has_room_for_slots(task_id: str) -> bool:
+    """Whether the IDs of its backfills would not be too long."""
+    return len(slot_id(task_id, MAX_RUNS - 1).encode()) <= MAX_ID_BYTES
 
 
 def go_on(task: Task, now_ms: int) -> tuple[Task, Commands]:
@@ -68,13 +73,13 @@ def go_on(task: Task, now_ms: int) -> tuple[Task, Commands]:
 def shard_done(task: Task, signal: ShardDone, sender: str, now_ms: int) -> tuple[Task, Commands]:
     """The request of a shard has ended, or a slot that was given to one of the backfill's IDs."""
     backfill = task.state.backfill
-    fan = next((known for known in _fans(task) if known.number == signal.number and known.place is not None), None)
-    if fan is not None and backfill is not None and fan.work.asked_by == asked_by(backfill.id):
+    fan = fan_of(task, signal.number)
+    if fan is None or fan.place is None:
+        return gathered(task, signal, sender, now_ms)
+    if backfill is not None and fan.work.asked_by == asked_by(backfill.id):
         counted = _counted(backfill, fan, signal.outcome)
         task = with_state(task, backfilled(task.state, counted, task.state.next_seq))
     task, commands = gathered(task, signal, sender, now_ms)
-    if fan is None:
-        return task, commands
     task, more = go_on(task, now_ms)
     return task, commands + more
 

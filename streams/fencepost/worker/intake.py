@@ -11,6 +11,7 @@ from fencepost.codec import BadRecord, loads
 from fencepost.core.broadcasts import is_for_a_worker, needs_attendance
 from fencepost.core.events import Defined, Deleted, Event, Paused, Resumed, Signalled, Started, Triggered
 from fencepost.core.evolve import changer
+from fencepost.core.fans import SHARD_MARKS
 from fencepost.core.ids import check_task_id, partition_of
 from fencepost.core.limits import PREFIX
 from fencepost.core.machine import IllegalEvent, startable, step
@@ -50,11 +51,8 @@ if TYPE_CHECKING:
 _met = changer(Task, "definition")
 
 FORWARDED = "fencepost-forwarded"
-SHARD_MARKS = (
-    b"/shard/",
-    b"/on/",
-    b"/backfill/",
-)  # in IDs that are defined in the transaction that first asks for them
+# In IDs that are defined in the transaction that first asks for them.
+_SHARD_MARKS = tuple([mark.encode() for mark in SHARD_MARKS])
 
 
 class Taken(Enum):
@@ -328,7 +326,7 @@ class Intake:
         topic, number = messages[0].topic() or "", partition.number
         key = messages[0].key() or b""
         # What a pool is handed is of one transaction with the requests that go along, too.
-        of_shards = any(mark in key for mark in SHARD_MARKS) or self._context.topics.pool is not None
+        of_shards = any(mark in key for mark in _SHARD_MARKS) or self._context.topics.pool is not None
         look_up = partition.look_ups.get((topic, of_shards))
         if look_up is None:
             look_up = LookUp(self._context.topics.tasks, number, of_shards=of_shards)

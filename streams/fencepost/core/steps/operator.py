@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from fencepost.core.admission import ask_to_stop, drop_waiting
+from fencepost.core.admission import ask_to_stop, drop_waiting, grace_of
 from fencepost.core.commands import Command
 from fencepost.core.ending import end_work
 from fencepost.core.events import Cancelled, Paused, Resumed
@@ -14,8 +14,6 @@ from fencepost.core.making import new_history, short, took_control, with_state
 from fencepost.core.slots import fire_slots, resume_slots
 from fencepost.core.spread import follow_backfill, go_on
 from fencepost.core.task import OnResume, Outcome, Status, Task
-
-_GRACE_S = 5.0
 
 
 def cancelled(task: Task, event: Cancelled, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
@@ -36,7 +34,7 @@ def cancelled(task: Task, event: Cancelled, now_ms: int) -> tuple[Task, tuple[Co
         task, ended = end_work(task, Outcome.CANCELLED, cause, now_ms)
         commands += ended
     elif task.state.status is Status.RUNNING:
-        task, stop = ask_to_stop(task, cause, _GRACE_S if task.definition is None else task.definition.grace_s)
+        task, stop = ask_to_stop(task, cause, grace_of(task))
         commands += stop
     if task.links is not None and task.links.fans:
         task, called_off = call_off(task, cause, now_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fencepost.core.admission import ask_to_stop
+from fencepost.core.admission import ask_to_stop, grace_of
 from fencepost.core.commands import Command
 from fencepost.core.dependents import leave_out
 from fencepost.core.ending import end_work
@@ -12,8 +12,6 @@ from fencepost.core.fans import is_shard_of
 from fencepost.core.making import new_drop, with_delayed, with_state, with_waiting
 from fencepost.core.signals import CancelShard
 from fencepost.core.task import Outcome, Status, Task, Work
-
-_GRACE_S = 5.0
 
 
 def cancel_shard(task: Task, signal: CancelShard, sender: str, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
@@ -37,8 +35,7 @@ def cancel_shard(task: Task, signal: CancelShard, sender: str, now_ms: int) -> t
     if task.state.status is Status.BACKOFF:
         task, ended = end_work(task, Outcome.CANCELLED, signal.cause, now_ms)
         return task, (*commands, *ended)
-    grace_s = _GRACE_S if task.definition is None else task.definition.grace_s
-    task, stop = ask_to_stop(task, signal.cause, 0.0 if signal.at_once else grace_s)
+    task, stop = ask_to_stop(task, signal.cause, 0.0 if signal.at_once else grace_of(task))
     return task, (*commands, *stop)
 
 

@@ -32,7 +32,7 @@ from fencepost.core.making import (
 )
 from fencepost.core.owed import take_owed
 from fencepost.core.ready import why_not_startable
-from fencepost.core.task import IDLE, RUNNING, Definition, Overlap, Run, Task
+from fencepost.core.task import IDLE, RUNNING, Definition, Overlap, Run, Task, Work
 
 
 def started(task: Task, event: Started, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
@@ -47,10 +47,7 @@ def started(task: Task, event: Started, now_ms: int) -> tuple[Task, tuple[Comman
     drop = False
     more: tuple[Command, ...] = ()
     if state.status is IDLE and not waiting:
-        if state.catching is not None:
-            task, work = take_owed(task, definition, now_ms)
-        else:
-            task, work, more = take_backfill(task, definition, now_ms)
+        task, work, more = _of_the_past(task, definition, now_ms)
         if definition.shards or definition.map:
             task, commands_of_fan = fan_out(with_waiting(task, (work,)), definition, now_ms)
             return task, (*more, new_put(work), *commands_of_fan)
@@ -106,13 +103,18 @@ def _broadcast(task: Task, definition: Definition, event: Started, now_ms: int) 
         return ask_again(task, definition, event.attendance, now_ms)
     more: tuple[Command, ...] = ()
     if not task.waiting:
-        if task.state.catching is not None:
-            task, work = take_owed(task, definition, now_ms)
-        else:
-            task, work, more = take_backfill(task, definition, now_ms)
+        task, work, more = _of_the_past(task, definition, now_ms)
         task, more = with_waiting(task, (work,)), (*more, new_put(work))
     task, commands = broadcast(task, definition, event.attendance, now_ms)
     return task, more + commands
+
+
+def _of_the_past(task: Task, definition: Definition, now_ms: int) -> tuple[Task, Work, tuple[Command, ...]]:
+    """The next slot that is caught up with, or of the backfill, as work."""
+    if task.state.catching is None:
+        return take_backfill(task, definition, now_ms)
+    task, work = take_owed(task, definition, now_ms)
+    return task, work, ()
 
 
 def adopted(task: Task, event: Adopted, now_ms: int) -> tuple[Task, tuple[Command, ...]]:
